@@ -1,0 +1,3 @@
+"""Continuous diffusion for constrained discrete tasks: Tweedie reprojection and self-correction."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,172 @@
+"""The command line: words in, words out. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from letgo import __version__
+from letgo.errors import LetgoError
+
+EPILOG = """examples:
+  letgo solve                                          a built-in puzzle, drawn as a board
+  letgo solve 53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79
+  letgo solve sudoku --file puzzles.txt --tries 10     one line per puzzle
+  letgo evaluate sudoku-baseline --rule ddpm --regime 21 --count 200
+  letgo train sudoku-mini --out runs/mini              two minutes on a laptop
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise LetgoError(f"{message}; see `{self.prog} --help`")
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--progress", action="store_true", help="show progress even where stderr is no terminal")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no remarks")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def _sampler(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=int, help="sampler steps (default: the model's own)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of instances and noise (default 0)")
+    parser.add_argument("--sigma", type=float, help="noise scale of em and em-decay (default: as tuned)")
+    parser.add_argument("--tau-start", type=float, help="progress 1 - t at which em-decay begins to fall")
+    parser.add_argument("--variance", type=float, default=1.0, help="factor on the rule's variance (Figure 11)")
+    parser.add_argument("--soft-until", type=float, help="t*: soft pinning while t >= t* (default: always hard)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    parser.add_argument("--batch", type=int, help="boards sampled together")
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="letgo",
+        description="Continuous diffusion for constrained discrete tasks: Tweedie reprojection, self-correction.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"letgo {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    solve = commands.add_parser("solve", help="solve puzzles with a trained model")
+    solve.add_argument("words", nargs="*", metavar="[NAME] [PUZZLE ...]", help="a task or model, then puzzles")
+    solve.add_argument("--file", help="puzzles, one per line; - for standard input")
+    solve.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
+    solve.add_argument("--rule", default="tweedie", help="ddpm ddim tweedie euler heun em em-decay")
+    solve.add_argument("--tries", type=int, default=10, help="how often to try a puzzle (default 10)")
+    solve.add_argument("--no-verify", action="store_true", help="one try to the end, no look at the rules on the way")
+    solve.add_argument("--json", action="store_true", help="one JSON object per puzzle")
+    solve.add_argument("--show", action="store_true", help="draw the boards")
+    _sampler(solve)
+    _common(solve)
+
+    generate = commands.add_parser("generate", help="draw boards without clues")
+    generate.add_argument("name", metavar="NAME", help="a task or model")
+    generate.add_argument("--count", type=int, default=1)
+    generate.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
+    generate.add_argument("--rule", default="tweedie")
+    generate.add_argument("--json", action="store_true", help="one object with boards, their validity and the rate")
+    generate.add_argument("--show", action="store_true", help="draw the boards")
+    _sampler(generate)
+    _common(generate)
+
+    for name, text in (("models", "list the shipped models"), ("presets", "list the training presets")):
+        listing = commands.add_parser(name, help=text)
+        listing.add_argument("--json", action="store_true")
+        _common(listing)
+
+    train = commands.add_parser("train", help="train a preset, or go on with a run")
+    train.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
+    train.add_argument("--out", type=Path, metavar="RUN", help="the run folder; repeat the command to resume")
+    train.add_argument("--data", help="training instances (.npz, .csv, .csv.gz, .txt); default: generated")
+    train.add_argument("--steps", type=int, help="optimiser steps; schedules follow this number")
+    train.add_argument("--max-seconds", type=float, help="stop cleanly after this time and save")
+    train.add_argument("--seed", type=int)
+    train.add_argument("--seeds", help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2")
+    train.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    train.add_argument("--batch", type=int)
+    train.add_argument("--learning-rate", type=float)
+    train.add_argument("--warmup", type=int, help="steps of linear warm-up")
+    train.add_argument("--decay", type=float, help="share of the steps, at the end, for the rate to fall to 0")
+    train.add_argument("--precision", choices=["auto", "bf16", "fp16", "fp32"])
+    train.add_argument("--boards", type=int, help="how many instances to generate")
+    train.add_argument("--simple-weight", type=float, help="lambda_simple of self-correction")
+    train.add_argument("--full-gradient", action="store_true", help="Algorithm 2 to the letter (dearer)")
+    train.add_argument("--keep", help="steps whose weights are kept, e.g. 1000,2000")
+    train.add_argument("--validate", type=int, help="instances that choose between EMA and raw weights; 0: keep EMA")
+    train.add_argument("--log-every", type=int, default=100)
+    train.add_argument("--tensorboard", action="store_true")
+    train.add_argument("--plain", action="store_true", help="no compilation, no CUDA graph")
+    train.add_argument("--dry-run", action="store_true", help="print the configuration and stop")
+    _common(train)
+
+    evaluate = commands.add_parser("evaluate", help="measure a model with a rule")
+    evaluate.add_argument("model", metavar="MODEL", help="shipped name, run folder, RUN@STEP or hub:ID")
+    evaluate.add_argument("--rule", required=True, help="ddpm ddim tweedie euler heun em em-decay")
+    evaluate.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
+    evaluate.add_argument("--count", type=int, default=2000, help="instances (default 2000)")
+    evaluate.add_argument("--passes", type=int, default=1, help="k of pass@k")
+    evaluate.add_argument("--data", help="take instances from this file")
+    evaluate.add_argument("--json", action="store_true")
+    evaluate.add_argument("--out", type=Path, help="write the JSON report here")
+    _sampler(evaluate)
+    _common(evaluate)
+
+    tune = commands.add_parser("tune", help="choose sigma (and tau_start) by five folds on validation instances")
+    tune.add_argument("run", metavar="RUN")
+    tune.add_argument("--rule", required=True, choices=["em", "em-decay"])
+    tune.add_argument("--regime")
+    tune.add_argument("--count", type=int, default=500)
+    tune.add_argument("--steps", type=int)
+    tune.add_argument("--seed", type=int, default=0)
+    tune.add_argument("--sigmas", help="values to try, e.g. 0.05,0.1,0.2")
+    tune.add_argument("--tau-starts", help="values to try, e.g. 0.6,0.7,0.8")
+    tune.add_argument("--data", help="validation instances from this file")
+    tune.add_argument("--device", default="auto")
+    tune.add_argument("--batch", type=int)
+    tune.add_argument("--json", action="store_true")
+    tune.add_argument("--out", type=Path, help="write here instead of RUN/tune-RULE.json")
+    _common(tune)
+
+    data = commands.add_parser("data", help="make, fetch and check data files", add_help=False)
+    data.add_argument("rest", nargs=argparse.REMAINDER)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in words
+    try:
+        return _dispatch(words)
+    except LetgoError as error:
+        if debug:
+            raise
+        print(f"letgo: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("letgo: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left; say nothing more
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["data"]:
+        from letgo import commands_data
+
+        return commands_data.main(words[1:])
+    args = build_parser().parse_args(words)
+    if args.command is None:
+        build_parser().print_help()
+        return 0
+    if args.command == "train":
+        from letgo import commands_train
+
+        return commands_train.run(args)
+    from letgo import commands
+
+    return getattr(commands, args.command)(args)

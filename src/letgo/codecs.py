@@ -1,0 +1,114 @@
+"""Symbols to continuous states and back (App. D.1 and N). decode(encode(s)) == s for every symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from letgo.errors import LetgoError
+from letgo.shapes import State, Symbols
+
+
+@runtime_checkable
+class Codec(Protocol):
+    @property
+    def dim(self) -> int: ...
+
+    def encode(self, symbols: Symbols) -> State: ...
+
+    def decode(self, x: State) -> Symbols: ...
+
+
+class OneHot:
+    """One-hot vectors, argmax decoding (App. D.1)."""
+
+    def __init__(self, symbols: int):
+        self.dim = symbols
+
+    def encode(self, symbols: Symbols) -> State:
+        return F.one_hot(symbols.long(), self.dim).float()
+
+    def decode(self, x: State) -> Symbols:
+        return x.argmax(-1)
+
+
+class AnalogBits:
+    """The symbol's binary digits as -1 / +1, decoded by their signs. A code that is no symbol stays illegal."""
+
+    def __init__(self, symbols: int, bits: int = 4):
+        if symbols > 2**bits:
+            raise LetgoError(f"{symbols} symbols do not fit in {bits} bits")
+        self.dim = bits
+
+    def encode(self, symbols: Symbols) -> State:
+        bit = torch.arange(self.dim, device=symbols.device)
+        return ((symbols.long()[..., None] >> bit) & 1).float() * 2 - 1
+
+    def decode(self, x: State) -> Symbols:
+        bit = torch.arange(self.dim, device=x.device)
+        return ((x > 0).long() << bit).sum(-1)
+
+
+class RandomEmbedding:
+    """Fixed Gaussian vectors, decoded to the nearest (App. N)."""
+
+    def __init__(self, symbols: int, dim: int = 9, seed: int = 0):
+        self.dim = dim
+        self.table = torch.randn(symbols, dim, generator=torch.Generator().manual_seed(seed))
+
+    def encode(self, symbols: Symbols) -> State:
+        return self.table.to(symbols.device)[symbols.long()]
+
+    def decode(self, x: State) -> Symbols:
+        table = self.table.to(x)
+        return (x @ table.T - table.square().sum(-1) / 2).argmax(-1)  # the nearest has the largest of these
+
+
+class DigitImages:
+    """Each symbol a random image of its digit, in [-1, 1]; the decoder is handed in (App. N)."""
+
+    def __init__(
+        self,
+        images: Float[Tensor, "images height width"],
+        labels: Int[Tensor, "images"],
+        classify: Callable[[Float[Tensor, "digits 1 height width"]], Int[Tensor, "digits"]],
+        seed: int = 0,
+    ):
+        self.height, self.width = images.shape[1:]
+        self.dim = self.height * self.width
+        self.classify = classify
+        order = labels.argsort(stable=True)
+        self.images, counts = images[order].flatten(1), labels.bincount()
+        if (counts == 0).any():
+            raise LetgoError(f"digit images lack symbol {int((counts == 0).nonzero()[0])}")
+        self.counts, self.starts = counts, counts.cumsum(0) - counts
+        self.rng = torch.Generator().manual_seed(seed)
+
+    @staticmethod
+    def from_mnist(
+        images: Int[Tensor, "images 28 28"],
+        labels: Int[Tensor, "images"],
+        classify: Callable[[Float[Tensor, "digits 1 height width"]], Int[Tensor, "digits"]],
+        size: int = 28,
+        seed: int = 0,
+    ) -> DigitImages:
+        """Digits 1..9 as symbols 0..8, at 28x28 or shrunk (8x8) by averaging."""
+        keep = labels > 0
+        pixels = images[keep].float()[:, None] / 127.5 - 1
+        small = F.adaptive_avg_pool2d(pixels, size)[:, 0]
+        return DigitImages(small, labels[keep].long() - 1, classify, seed)
+
+    def encode(self, symbols: Symbols) -> State:
+        symbols = symbols.long()
+        pick = torch.rand(symbols.shape, generator=self.rng).to(symbols.device)
+        counts, starts = self.counts.to(symbols.device), self.starts.to(symbols.device)
+        return self.images.to(symbols.device)[starts[symbols] + (pick * counts[symbols]).long()]
+
+    def decode(self, x: State) -> Symbols:
+        digits = x.reshape(-1, 1, self.height, self.width)
+        return self.classify(digits).view(x.shape[:2])

@@ -1,0 +1,132 @@
+"""`letgo data make|fetch|check`. What is heavy is imported inside, so that --help stays quick."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from letgo.errors import LetgoError
+
+if TYPE_CHECKING:
+    from letgo.data.check import Report
+
+FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise LetgoError(f"{message}; see `{self.prog} --help`")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """`data` as a command of a larger parser; `run` takes what that parser returns."""
+    parser = subparsers.add_parser("data", help="make, fetch and check data files")
+    _add_actions(parser)
+    return parser
+
+
+def main(words: list[str]) -> int:
+    """`letgo data WORDS`."""
+    parser = _Parser(prog="letgo data", description="Make, fetch and check data files.")
+    _add_actions(parser)
+    return run(parser.parse_args(words))
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"make": _make, "fetch": _fetch, "check": _check}[args.action](args)
+
+
+def _add_actions(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check")
+    for add in (_add_make, _add_fetch, _add_check):
+        action = add(actions)
+        action.add_argument("--quiet", action="store_true", help="no progress")
+        action.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def _add_make(actions: Any) -> argparse.ArgumentParser:
+    make = actions.add_parser("make", help="write solved instances of a task")
+    make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
+    make.add_argument("--count", type=int, required=True, metavar="N")
+    make.add_argument("--seed", type=int, default=0, metavar="S")
+    make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
+    make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
+    make.add_argument("--size", type=int, metavar="N", help="side of the board, where not the paper's")
+    make.add_argument("--force", action="store_true", help="replace an existing file")
+    make.add_argument("--progress", action="store_true", help="show progress even where stderr is no terminal")
+    make.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    return make
+
+
+def _add_fetch(actions: Any) -> argparse.ArgumentParser:
+    fetch = actions.add_parser("fetch", help="download a data set from the Hugging Face hub")
+    fetch.add_argument("name", choices=FETCHED)
+    fetch.add_argument("--out", metavar="DIR", help="default data/NAME")
+    fetch.add_argument("--force", action="store_true", help="fetch again what is there already")
+    return fetch
+
+
+def _add_check(actions: Any) -> argparse.ArgumentParser:
+    check = actions.add_parser("check", help="read a data file, report what is in it or its first fault")
+    check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' is standard input")
+    check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
+    check.add_argument("--size", type=int, metavar="N", help="side of the board, where not the paper's")
+    check.add_argument("--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (200)")
+    check.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    return check
+
+
+def _make(args: argparse.Namespace) -> int:
+    from letgo import __version__
+    from letgo.data.check import sized_task
+    from letgo.data.files import refuse_to_overwrite
+    from letgo.data.make import check_suffix, default_regime, make, save
+    from letgo.progress import Progress
+
+    task = sized_task(args.task, args.size)
+    check_suffix(args.out, task)  # both before the work, which may take minutes
+    refuse_to_overwrite(args.out, args.force)
+    meta = {
+        "task": task.name,
+        "size": args.size,
+        "regime": args.regime or default_regime(task),
+        "seed": args.seed,
+        "count": args.count,
+        "version": __version__,
+    }
+    progress = Progress(f"making {task.name}", forced=args.progress, quiet=args.quiet)
+    problem = make(task, args.count, args.seed, args.regime, progress)
+    save(args.out, problem, task, meta, args.force)
+    wrote = f"{args.out}: {args.count} instances of {task.name} ({meta['regime']})"
+    print(json.dumps({"file": args.out, **meta}) if args.json else wrote)
+    return 0
+
+
+def _fetch(args: argparse.Namespace) -> int:
+    from letgo.data.fetch import fetch
+
+    for path in fetch(args.name, args.out, args.force, progress=sys.stderr.isatty() and not args.quiet):
+        print(path)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from letgo.data.check import check
+
+    report = check(args.file, args.task, args.size, args.sample)
+    print(json.dumps(report) if args.json else "\n".join(_report_lines(report)))
+    return 0
+
+
+def _report_lines(report: Report) -> list[str]:
+    """`key: value`, with counts as `what x how many`."""
+    lines = []
+    for key, value in report.items():
+        if isinstance(value, dict):
+            by = " x " if key in ("clues", "sources", "labels") else " "
+            value = ", ".join(f"{what}{by}{number}" for what, number in value.items() if number is not None)
+        if value is not None:
+            lines.append(f"{key}: {value}")
+    return lines

@@ -1,0 +1,92 @@
+"""Files in and out: gzip is transparent, a fault is one line, and nothing is ever half written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO, TextIO, cast
+
+from letgo.errors import LetgoError
+
+GZIP_MAGIC = b"\x1f\x8b"
+STDIN = "-"
+
+FilePath = str | os.PathLike[str]
+
+
+def place(path: FilePath, line: int | None = None) -> str:
+    """How a message names a file and a line of it."""
+    name = "standard input" if str(path) == STDIN else str(path)
+    return name if line is None else f"{name}, line {line}"
+
+
+@contextmanager
+def _faults_of(path: FilePath) -> Iterator[None]:
+    """What the operating system and gzip complain about, as one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise LetgoError(f"{place(path)}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise LetgoError(f"{place(path)}: this is a directory; name a file in it") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise LetgoError(f"{place(path)}: the gzip stream is cut short or damaged; fetch it again") from None
+    except OSError as fault:
+        raise LetgoError(f"{place(path)}: {fault.strerror or fault}") from None
+
+
+@contextmanager
+def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
+    """The bytes of a file ('-': standard input), unpacked if its first two bytes, not its name, say gzip."""
+    with _faults_of(path):
+        raw = sys.stdin.buffer if str(path) == STDIN else Path(path).open("rb")  # noqa: SIM115 (closed below)
+        try:
+            buffered = cast(io.BufferedReader, raw)
+            packed = buffered.peek(2)[:2] == GZIP_MAGIC
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=buffered)) if packed else buffered
+        finally:
+            if raw is not sys.stdin.buffer:
+                raw.close()
+
+
+@contextmanager
+def open_csv(path: FilePath) -> Iterator[TextIO]:
+    """Text for the csv module: a BOM is dropped, foreign bytes become characters that no column allows."""
+    with open_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # the stream belongs to open_bytes
+
+
+def refuse_to_overwrite(path: FilePath, force: bool) -> None:
+    target = Path(path)
+    if target.is_dir():
+        raise LetgoError(f"{target}: this is a directory; name a file in it")
+    if target.exists() and not force:
+        raise LetgoError(f"{target}: exists already; pass --force to replace it, or choose another name")
+
+
+@contextmanager
+def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
+    """A temporary file in the same folder, which takes the name only when all of it is on the disk."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with _faults_of(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:  # Ctrl-C too leaves nothing behind
+            temporary.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,64 @@
+"""Maze-Hard: the columns of Sudoku-Extreme with mazes of 900 cells: '#' wall, ' ' open, S, G, 'o' path.
+
+A space is a cell, so no field is ever stripped. Source and rating mean nothing here and are passed over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from letgo.data.columns import Row, alphabet, cells, read_columns
+from letgo.data.files import FilePath
+from letgo.errors import LetgoError
+from letgo.shapes import Symbols
+from letgo.tasks.maze import GOAL, OPEN, PATH, START, WALL, Maze
+from letgo.tasks.problem import Problem
+
+SYMBOLS = {"#": WALL, " ": OPEN, "S": START, "G": GOAL, "o": PATH}
+CHARACTERS = np.array(sorted(SYMBOLS, key=SYMBOLS.__getitem__))
+ANSWER = alphabet(SYMBOLS)
+QUESTION = alphabet({character: code for character, code in SYMBOLS.items() if code != PATH})
+
+
+def read_maze_hard(path: FilePath, task: Maze) -> Problem:
+    """Every row, checked: walls, S and G are given, and the path cells of the answer join S and G."""
+    return Problem.cat(read_columns(path, lambda rows: _parse(rows, task)))
+
+
+def maze_texts(problem: Problem) -> tuple[list[str], list[str]]:
+    """Questions and answers as the files write them."""
+    question = torch.where(problem.given, problem.solution, OPEN)
+    return _texts(question), _texts(problem.solution)
+
+
+def _texts(boards: Symbols) -> list[str]:
+    return ["".join(row) for row in CHARACTERS[boards.numpy()]]
+
+
+def _parse(rows: list[Row], task: Maze) -> Problem:
+    _, questions, answers, _ = zip(*rows, strict=True)
+    question = cells("question", questions, task.cells, QUESTION)
+    answer = cells("answer", answers, task.cells, ANSWER)
+    _check_ends(question)
+    given = question != OPEN
+    _check_agreement(question, answer, given)
+    problem = Problem(torch.from_numpy(answer.astype(np.int64)), torch.from_numpy(given))
+    if not task.validate(problem.solution, problem).all():
+        raise LetgoError("answer: the path does not join S and G")
+    return problem
+
+
+def _check_ends(question: np.ndarray) -> None:
+    for end in "SG":
+        counts = (question == SYMBOLS[end]).sum(axis=1)
+        if (counts != 1).any():
+            raise LetgoError(f"question: expected one {end}, got {counts[counts != 1][0]}")
+
+
+def _check_agreement(question: np.ndarray, answer: np.ndarray, given: np.ndarray) -> None:
+    wrong = np.where(given, answer != question, (answer != OPEN) & (answer != PATH))
+    if wrong.any():
+        row, cell = divmod(int(wrong.argmax()), wrong.shape[1])
+        asked, found = str(CHARACTERS[question[row, cell]]), str(CHARACTERS[answer[row, cell]])
+        raise LetgoError(f"answer, cell {cell + 1}: {found!r} where the question has {asked!r}")

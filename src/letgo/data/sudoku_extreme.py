@@ -1,0 +1,147 @@
+"""Sudoku-Extreme: `source,question,answer,rating`, '.' for a blank; every row has one solution (Table 2).
+
+puzzles2_17_clue,2..1....5...8......7.....4.1......(81 characters),286194375945837261371562849...(81 digits),0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt8
+
+from letgo.data.columns import Row, alphabet, cells, read_columns, whole_numbers
+from letgo.data.files import FilePath
+from letgo.errors import LetgoError
+from letgo.tasks.problem import Problem
+from letgo.tasks.sudoku_grid import units
+
+CELLS, BLANK = 81, 9
+DIGITS = {str(digit + 1): digit for digit in range(9)}
+QUESTION = alphabet({**DIGITS, ".": BLANK, "0": BLANK})
+ANSWER = alphabet(DIGITS)
+
+# Groups of sources by what their names contain. Magictour's few puzzles count with the hard ones.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "hard": ("forum_hardest", "vicinity", "01_file1", "magictour"),
+    "unbiased": ("unbiased",),
+    "kaggle": ("kaggle",),
+    "17_clue": ("17_clue",),
+}
+SHARES: dict[str, float] = {"hard": 0.73, "unbiased": 0.23, "kaggle": 0.023, "17_clue": 0.012}
+
+
+@dataclass(frozen=True)
+class SudokuTable:
+    """Puzzles as bytes: 3.8M rows take 0.65 GB, but their `problem` (int64) 2.8 GB, so take parts of it."""
+
+    boards: UInt8[np.ndarray, "rows 81"]  # the answers, symbols 0 .. 8 for the digits 1 .. 9
+    given: Bool[np.ndarray, "rows 81"]
+    source_names: tuple[str, ...]
+    source_ids: Int[np.ndarray, "rows"]  # index into source_names
+    ratings: Int[np.ndarray, "rows"]  # backtracks of the tdoku solver; -1 where the file has none
+
+    def __len__(self) -> int:
+        return len(self.boards)
+
+    def __getitem__(self, index: slice | np.ndarray) -> SudokuTable:
+        return SudokuTable(
+            self.boards[index],
+            self.given[index],
+            self.source_names,
+            self.source_ids[index],
+            self.ratings[index],
+        )
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(torch.from_numpy(self.boards.astype(np.int64)), torch.from_numpy(self.given.copy()))
+
+    @property
+    def sources(self) -> np.ndarray:
+        """The name of each row's source."""
+        return np.array(self.source_names)[self.source_ids]
+
+
+def read_sudoku_extreme(path: FilePath) -> SudokuTable:
+    """Every row of a .csv or .csv.gz, checked: legal cells; the answer keeps the clues and the rules."""
+    return _cat(read_columns(path, _parse))
+
+
+def sample_by_source(
+    table: SudokuTable, count: int, rng: np.random.Generator, shares: Mapping[str, float] | None = None
+) -> SudokuTable:
+    """`count` rows whose sources have the given shares, in random order; by default those of Sudoku-Extreme.
+
+    `shares` maps a group of `GROUPS`, or any part of a source's name, to a weight; weights need not add up to
+    1, and counts are rounded so that they do add up to `count`. The default is 73% hard (forum_hardest,
+    vicinity, 01_file1 and magictour), 23% unbiased, 2.3% kaggle and 1.2% 17_clue. Within a group no row comes
+    twice before every row has come once. A source of no group is never drawn; a group without rows is an
+    error, since leaving it out would change the shares.
+    """
+    shares = SHARES if shares is None else shares
+    counts = _round_to_total(np.array(list(shares.values()), float), count)
+    chosen = [_draw(_rows_of(table, group), wanted, group, rng) for group, wanted in zip(shares, counts, strict=True)]
+    return table[rng.permutation(np.concatenate(chosen))]
+
+
+def _parse(rows: list[Row]) -> SudokuTable:
+    sources, questions, answers, ratings = zip(*rows, strict=True)
+    question = cells("question", questions, CELLS, QUESTION)
+    answer = cells("answer", answers, CELLS, ANSWER)
+    given = question != BLANK
+    _check_answers(answer, question, given)
+    names = tuple(sorted(set(sources)))
+    ids = np.fromiter(map({name: i for i, name in enumerate(names)}.__getitem__, sources), np.int32, len(rows))
+    return SudokuTable(answer, given, names, ids, whole_numbers("rating", ratings))
+
+
+def _check_answers(answer: np.ndarray, question: np.ndarray, given: np.ndarray) -> None:
+    changed = given & (answer != question)
+    if changed.any():
+        row, cell = divmod(int(changed.argmax()), CELLS)
+        clue, found = question[row, cell] + 1, answer[row, cell] + 1
+        raise LetgoError(f"answer, cell {cell + 1}: {found} where the question gives {clue}")
+    seen = np.bitwise_or.reduce((np.uint16(1) << answer.astype(np.uint16))[:, units(3)], axis=2)
+    broken = seen != 0b111_111_111
+    if broken.any():
+        kind, index = divmod(int(broken.argmax()) % 27, 9)
+        name = ("row", "column", "box")[kind]
+        raise LetgoError(f"answer: {name} {index + 1} does not hold each digit once")
+
+
+def _cat(parts: Sequence[SudokuTable]) -> SudokuTable:
+    names = tuple(sorted({name for part in parts for name in part.source_names}))
+    place_of = {name: i for i, name in enumerate(names)}
+    ids = [np.array([place_of[n] for n in part.source_names], np.int32)[part.source_ids] for part in parts]
+    return SudokuTable(
+        np.concatenate([part.boards for part in parts]),
+        np.concatenate([part.given for part in parts]),
+        names,
+        np.concatenate(ids),
+        np.concatenate([part.ratings for part in parts]),
+    )
+
+
+def _rows_of(table: SudokuTable, group: str) -> np.ndarray:
+    patterns = GROUPS.get(group, (group,))
+    member = np.array([any(pattern in name for pattern in patterns) for name in table.source_names], bool)
+    return np.flatnonzero(member[table.source_ids])
+
+
+def _draw(rows: np.ndarray, wanted: int, group: str, rng: np.random.Generator) -> np.ndarray:
+    if wanted and not len(rows):
+        raise LetgoError(f"no rows of the source group {group!r} to draw {wanted} from; leave it out of shares")
+    rounds = -(-wanted // max(len(rows), 1))
+    return np.concatenate([rows[:0], *(rng.permutation(rows) for _ in range(rounds))])[:wanted]
+
+
+def _round_to_total(weights: np.ndarray, total: int) -> list[int]:
+    """Largest remainders: whole numbers nearest to the shares that add up to `total`."""
+    exact = weights / weights.sum() * total
+    whole = np.floor(exact).astype(int)
+    most_short = np.argsort(whole - exact, kind="stable")[: total - whole.sum()]
+    whole[most_short] += 1
+    return whole.tolist()

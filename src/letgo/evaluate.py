@@ -1,0 +1,115 @@
+"""A model and a rule in, a report out. The rules of the task are looked at only after sampling has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from letgo import __version__
+
+try:
+    from letgo import metrics
+except ImportError:
+    pass
+from letgo.data.load import load_problems
+from letgo.errors import LetgoError
+from letgo.rng import data_rng
+from letgo.solver import Solver
+from letgo.tasks import Problem, Task
+
+
+def instances(
+    task: Task, regime: str | None, count: int, seed: int, data: str | None = None, purpose: str = "test"
+) -> Problem:
+    """The instances of (seed, regime): the same for every model and rule, and never those of training."""
+    if count < 1:
+        raise LetgoError(f"count must be at least 1, got {count}")
+    rng = data_rng(seed, purpose)
+    regime = regime or task.regimes[0]
+    if data is None:
+        return task.generate(count, rng, regime)
+    table = load_problems(Path(data), task)
+    if len(table) < count:
+        raise LetgoError(f"{data} holds {len(table)} instances, fewer than --count {count}")
+    chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
+    if task.name in ("sudoku-extreme", "maze", "connectivity"):
+        return chosen  # these keep the clues that came with them
+    return Problem(chosen.solution, task.masks(chosen.solution, regime, rng), chosen.context)
+
+
+def evaluate(
+    solver: Solver,
+    rule: str,
+    problem: Problem,
+    steps: int | None = None,
+    passes: int = 1,
+    seed: int = 0,
+    batch: int | None = None,
+    soft_until: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **settings: float | None,
+) -> dict[str, Any]:
+    """Sample every instance `passes` times from seeded noise and score the final states."""
+    if passes < 1:
+        raise LetgoError(f"passes must be at least 1, got {passes}")
+    made, used = solver.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
+    steps = steps or solver.config.sample_steps
+    started = time.perf_counter()
+    tries = []
+    for attempt in range(passes):
+
+        def advance(done: int, total: int, before: int = attempt) -> None:
+            if progress is not None:
+                progress(before * total + done, passes * total)
+
+        tries.append(solver.sample(problem, made, steps, seed, attempt, batch, soft_until, advance))
+    seconds = time.perf_counter() - started
+    boards = [solver.codec.decode(x) for x in tries]
+    valid = torch.stack([solver.task.validate(b, problem) for b in boards], dim=1)
+    calls = steps * (2 if rule == "heun" else 1) * passes * len(problem)
+    if soft_until is not None:
+        used = {**used, "soft_until": soft_until}
+    report: dict[str, Any] = {
+        "task": solver.task.name,
+        "rule": rule,
+        "settings": used,
+        "steps": steps,
+        "count": len(problem),
+        "seed": seed,
+        "validity": metrics.validity(valid[:, 0]).as_dict(),
+        "pass_at_k": {"k": passes, **metrics.pass_at_k(valid).as_dict()},
+        "violation_rate": metrics.violation_rate(solver.task, boards[0], problem).as_dict(),
+        "codeword_distance": metrics.codeword_distance(solver.codec, tries[0], problem).as_dict(),
+        "uniqueness": metrics.valid_uniqueness(boards[0], valid[:, 0]).as_dict(),
+        **extra_scores(solver.task, boards[0], problem),
+        "calls": calls,
+        "seconds": round(seconds, 3),
+        "device": device_name(solver.device),
+        "version": __version__,
+    }
+    return report
+
+
+def extra_scores(task: Task, boards: torch.Tensor, problem: Problem) -> dict[str, Any]:
+    """What only this task has: IRED's element-wise scores for graphs, shortest paths for mazes."""
+    if task.name == "connectivity":
+        return {
+            "element_accuracy": metrics.element_accuracy(boards, problem).as_dict(),
+            "balanced_accuracy": metrics.balanced_accuracy(boards, problem).as_dict(),
+        }
+    if task.name == "maze":
+        from letgo.tasks.maze import marked_share, path_length_optimal
+
+        return {
+            "length": metrics.validity(path_length_optimal(boards, problem)).as_dict(),
+            "marked_share": metrics.Mean(marked_share(boards, problem)).as_dict(),
+        }
+    return {}
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,95 @@
+"""The paper's denoiser: a pre-norm Transformer over cells (App. E.1, Table 3)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from letgo.models.attention import attend
+from letgo.shapes import State, Time
+
+Hidden = Float[Tensor, "batch cells width"]
+
+
+class FourierTime(nn.Module):
+    """[sin(2 pi w_k t), cos(2 pi w_k t)], w_k log-spaced in 1..100, then a two-layer MLP (App. E.1)."""
+
+    frequencies: Tensor
+
+    def __init__(self, features: int, width: int):
+        super().__init__()
+        frequencies = torch.logspace(0, 2, features // 2, dtype=torch.float64).float()
+        self.register_buffer("frequencies", frequencies, persistent=False)
+        self.mlp = nn.Sequential(nn.Linear(features, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, t: Time) -> Float[Tensor, "batch 1 width"]:
+        angle = 2 * math.pi * t * self.frequencies
+        return self.mlp(torch.cat([angle.sin(), angle.cos()], -1))
+
+
+class Attention(nn.Module):
+    """Full multi-head self-attention with dropout on its weights."""
+
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Hidden) -> Hidden:
+        batch, cells, width = x.shape
+        qkv = self.qkv(x).view(batch, cells, 3, self.heads, width // self.heads)
+        mixed = attend(qkv, self.dropout if self.training else 0.0)
+        return self.out(mixed.reshape(batch, cells, width))
+
+
+class Block(nn.Module):
+    """Pre-norm attention and MLP, each with dropout and a residual connection."""
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, dropout)
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Hidden) -> Hidden:
+        x = x + self.dropout(self.attention(self.norm1(x)))
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+
+class Transformer(nn.Module):
+    """x0_hat = f(x_t, t). Clues reach it only through their pinned values; positions are drawn N(0, 1)."""
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        positions: Int[Tensor, "tables cells"],
+        width: int = 128,
+        depth: int = 4,
+        heads: int = 8,
+        hidden: int = 512,
+        time_features: int = 64,
+        dropout: float = 0.01,
+    ):
+        super().__init__()
+        self.register_buffer("positions", positions.clone(), persistent=False)
+        self.embed = nn.Linear(dim, width)
+        # nn.Embedding draws N(0, 1). With a small scale (0.02) training stalls before boxes are learned.
+        self.tables = nn.ModuleList(nn.Embedding(int(row.max()) + 1, width) for row in positions)
+        self.time = FourierTime(time_features, width)
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, dropout) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, dim)
+
+    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
+        place = sum(table(row) for table, row in zip(self.tables, self.positions, strict=True))
+        x = self.embed(x_t) + place + self.time(t)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)).to(x_t.dtype)

@@ -1,0 +1,72 @@
+"""Seeded noise. A board's noise is a pure function of (seed, instance, try, step), whatever its batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from letgo.shapes import State
+
+START, KERNEL, PIN = 0, 1, 2  # what a draw is for: x_T, the kernel's noise, soft pinning's noise
+_WORD = 0xFFFFFFFF
+
+
+def data_rng(seed: int, purpose: str) -> np.random.Generator:
+    """One stream of instances per purpose ('train', 'valid', 'test'), so that the splits never share draws."""
+    return np.random.default_rng([seed, *purpose.encode()])
+
+
+def philox(counter: list[Tensor], key: tuple[int, int]) -> list[Tensor]:
+    """Philox4x32-10 (Salmon et al. 2011): four 32-bit words per counter, held in int64 tensors."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        # A 32x32-bit product wraps in int64 but keeps its bits, so shift and mask recover both halves.
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (p1 >> 32 & _WORD) ^ c1 ^ k0, p1 & _WORD, (p0 >> 32 & _WORD) ^ c3 ^ k1, p0 & _WORD
+        k0, k1 = (k0 + 0x9E3779B9) & _WORD, (k1 + 0xBB67AE85) & _WORD
+    return [c0, c1, c2, c3]
+
+
+def box_muller(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Two standard normals from two 32-bit words; the half keeps the logarithm finite."""
+    radius = ((first.float() + 0.5) * 2.0**-32).log().mul(-2).sqrt()
+    angle = second.float() * (2 * math.pi * 2.0**-32)
+    return radius * angle.cos(), radius * angle.sin()
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard normal states for boards known by (instance, attempt)."""
+
+    seed: int
+    instance: Int[Tensor, "batch"]
+    attempt: Int[Tensor, "batch"]
+
+    @staticmethod
+    def first(seed: int, count: int, device: str | torch.device = "cpu") -> Noise:
+        """Instances 0 .. count-1, first try."""
+        index = torch.arange(count, device=device)
+        return Noise(seed, index, torch.zeros_like(index))
+
+    def __getitem__(self, index: slice | Tensor) -> Noise:
+        return Noise(self.seed, self.instance[index], self.attempt[index])
+
+    def normal(self, step: int | Int[Tensor, ""], purpose: int, cells: int, dim: int) -> State:
+        blocks = -(-cells * dim // 4)
+        block = torch.arange(blocks, device=self.instance.device).expand(len(self.instance), blocks)
+        when = torch.as_tensor(step * 4 + purpose, device=block.device).expand_as(block)
+        counter = [block, when, self.instance[:, None].expand_as(block), self.attempt[:, None].expand_as(block)]
+        a, b, c, d = philox(counter, (self.seed & _WORD, self.seed >> 32 & _WORD))
+        values = torch.stack([*box_muller(a, b), *box_muller(c, d)], dim=-1)
+        return values.flatten(1)[:, : cells * dim].unflatten(1, (cells, dim))
+
+
+def uniform_times(x: State) -> Float[Tensor, "batch 1 1"]:
+    """One training time in [0, 1) per board, from torch's global generator."""
+    return torch.rand(len(x), 1, 1, device=x.device)

@@ -1,0 +1,96 @@
+"""Time grids and the one reverse loop (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from letgo.errors import LetgoError
+from letgo.kernels import Rule, Transition
+from letgo.paths import GaussianPath
+from letgo.pinning import Clues
+from letgo.rng import KERNEL, PIN, START, Noise
+from letgo.shapes import State, Time
+
+Grid = Float[Tensor, "points"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """After one update: the time reached, the pinned state there, and the proposal that led to it."""
+
+    step: int
+    t: float
+    x: State
+    x0_hat: State
+
+
+def uniform_grid(steps: int, device: str | torch.device = "cpu") -> Grid:
+    """Eq. 24, equidistant: 1 = t_N > ... > t_0 = 0."""
+    if steps < 1:
+        raise LetgoError(f"steps must be at least 1, got {steps}")
+    return torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=device).float()
+
+
+def checked_grid(times: Grid) -> Grid:
+    """A custom grid falls strictly from 1 to 0."""
+    if len(times) < 2 or times[0] != 1 or times[-1] != 0 or not bool((times.diff() < 0).all()):
+        raise LetgoError("a time grid must fall strictly from 1 (noise) to 0 (data)")
+    return times
+
+
+def reverse_step(
+    denoise: Callable[[State, Time], State],
+    path: GaussianPath,
+    rule: Rule,
+    x_t: State,
+    t: Time,
+    s: Time,
+    clues: Clues,
+    noise: Noise,
+    step: Int[Tensor, ""],
+) -> tuple[State, State]:
+    """One turn of Algorithm 1: propose, update, pin. Returns x_s and the proposal."""
+
+    def denoise_pinned(x: State, time: Time) -> State:
+        return denoise(clues.pin(x), time)  # a rule that looks again (Heun) sees the clues too
+
+    x0_hat = denoise(x_t, t)
+    kernel = rule(Transition(path, denoise_pinned, x_t, x0_hat, t, s))
+    shape = (x_t.shape[1], x_t.shape[2])
+    x_s = kernel.sample(noise.normal(step, KERNEL, *shape))
+    pin_noise = noise.normal(step, PIN, *shape) if clues.may_be_soft else None
+    return clues.pin_at(x_s, s, path, pin_noise), x0_hat
+
+
+def starting_state(noise: Noise, clues: Clues, path: GaussianPath) -> State:
+    """x_T ~ N(0, I), pinned like every later state: training inputs always are."""
+    _, cells, dim = clues.values.shape
+    x_1 = noise.normal(0, START, cells, dim)
+    pin_noise = noise.normal(0, PIN, cells, dim) if clues.may_be_soft else None
+    return clues.pin_at(x_1, torch.ones(1, 1, 1, device=x_1.device), path, pin_noise)
+
+
+def trajectory(
+    denoise: Callable[[State, Time], State],
+    path: GaussianPath,
+    rule: Rule,
+    times: Grid,
+    clues: Clues,
+    noise: Noise,
+    step_function: Callable[..., tuple[State, State]] = reverse_step,
+) -> Iterator[Snapshot]:
+    """Algorithm 1, from noise to data. No clues is an all-False mask, not a branch."""
+    times = checked_grid(times)
+    x_t = starting_state(noise, clues, path)
+    grid = times.to(x_t.device)
+    index = torch.arange(1, len(times), device=x_t.device)
+    for i, reached in enumerate(times.tolist()[1:]):
+        t, s = grid[i].view(1, 1, 1), grid[i + 1].view(1, 1, 1)
+        with torch.no_grad():  # around each step, not the yield: the caller's own mode must not change
+            x_t, x0_hat = step_function(denoise, path, rule, x_t, t, s, clues, noise, index[i])
+        yield Snapshot(i + 1, reached, x_t, x0_hat)

@@ -1,0 +1,10 @@
+"""The shapes that every module speaks of."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+State = Float[Tensor, "batch cells dim"]  # every noisy or clean board, for every task and codec
+Time = Float[Tensor, "#batch 1 1"]  # broadcasts against a State, so equations need no reshaping
+Symbols = Int[Tensor, "batch cells"]  # decoded boards, symbols 0 .. K-1
+CellMask = Bool[Tensor, "batch cells"]  # True on clues
+PerBoard = Bool[Tensor, "batch"]

@@ -1,0 +1,267 @@
+"""A trained network with its task: solve, generate, trajectory."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from letgo.checkpoints import load_model
+from letgo.errors import LetgoError
+from letgo.kernels import Rule, make_rule
+from letgo.pinning import Clues
+from letgo.presets import Config
+from letgo.rng import Noise
+from letgo.sampling import Snapshot, trajectory, uniform_grid
+from letgo.shapes import State, Symbols, Time
+from letgo.tasks import Problem
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one puzzle; the record of `letgo solve --json`."""
+
+    puzzle: str
+    solved: bool
+    board: str | None  # None where unsolved: an invalid board is never handed out
+    tries: int
+    calls: int  # network calls spent on this puzzle
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name not in available:
+        raise LetgoError(f"unknown device '{name}'; choose auto, cpu, cuda or mps")
+    if not available[name]:
+        raise LetgoError(f"device '{name}' is not available here; use --device cpu")
+    return torch.device(name)
+
+
+class Solver:
+    """Task, codec, path and network. `letgo.load(name)` returns one."""
+
+    def __init__(self, config: Config, network: torch.nn.Module, device: str = "cpu", folder: Path | None = None):
+        self.config, self.folder = config, folder
+        self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
+        self.device = pick_device(device)
+        self.network = network.to(self.device).eval()
+        self.forward = torch.compile(self.network, dynamic=False) if self.device.type == "cuda" else self.network
+
+    def default_batch(self) -> int:
+        """On the CPU a small fixed chunk, so that an answer never depends on its neighbours; on a GPU a large one."""
+        if self.device.type == "cpu":
+            return max(1, 128 // self.task.cells)
+        return max(1, 330_000 // self.task.cells)
+
+    def tuned(self, rule: str) -> dict[str, float]:
+        """The settings that `letgo tune` stored with the model."""
+        path = None if self.folder is None else self.folder / f"tune-{rule}.json"
+        if path is None or not path.is_file():
+            return {}
+        best = json.loads(path.read_text(encoding="utf-8"))["best"]
+        return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
+
+    def rule(
+        self, name: str, sigma: float | None = None, tau_start: float | None = None, variance: float = 1.0
+    ) -> tuple[Rule, dict[str, float]]:
+        """A rule and the settings it ended up with: given ones first, then the tuned ones."""
+        settings = self.tuned(name) if name in ("em", "em-decay") else {}
+        given = {"sigma": sigma, "tau_start": tau_start}
+        settings |= {k: v for k, v in given.items() if v is not None}
+        made = make_rule(name, settings.get("sigma"), settings.get("tau_start"), variance)
+        return made, settings | ({"variance": variance} if variance != 1.0 else {})
+
+    def clues(self, problem: Problem, soft_until: float | None = None) -> Clues:
+        values = self.codec.encode(problem.solution).to(self.device)
+        return Clues(values, problem.given.to(self.device), math.inf if soft_until is None else soft_until)
+
+    def denoise(self, context: Tensor | None) -> Callable[[State, Time], State]:
+        half = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+        on_device = None if context is None else context.to(self.device)
+
+        def denoise(x_t: State, t: Time) -> State:
+            with half:
+                return self.forward(x_t, t.expand(len(x_t), 1, 1), on_device)
+
+        return denoise
+
+    def run(
+        self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None
+    ) -> Iterator[Snapshot]:
+        """One batch through Algorithm 1."""
+        clues, times = self.clues(problem, soft_until), uniform_grid(steps)
+        return trajectory(self.denoise(problem.context), self.path, rule, times, clues, noise)
+
+    def chunks(self, problem: Problem, noise: Noise, batch: int | None) -> Iterator[tuple[int, Problem, Noise]]:
+        """Fixed-size pieces with their true length; the last is padded by repeating its first instance."""
+        size = batch or self.default_batch()
+        for start in range(0, len(problem), size):
+            count = min(size, len(problem) - start)
+            index = torch.arange(start, start + size)
+            index[count:] = start
+            yield count, problem[index], noise[index.to(noise.instance.device)]
+
+    def sample(
+        self,
+        problem: Problem,
+        rule: Rule,
+        steps: int | None = None,
+        seed: int = 0,
+        attempt: int = 0,
+        batch: int | None = None,
+        soft_until: float | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> State:
+        """Final states on the CPU, one per instance. Rules of the task are never looked at."""
+        noise = Noise.first(seed, len(problem), self.device)
+        noise = Noise(seed, noise.instance, noise.attempt + attempt)
+        finals, done = [], 0
+        for count, part, part_noise in self.chunks(problem, noise, batch):
+            run = self.run(part, part_noise, rule, steps or self.config.sample_steps, soft_until)
+            last = deque(run, maxlen=1).pop()  # keeps one snapshot: memory is flat in the number of steps
+            finals.append(last.x[:count].float().cpu())
+            done += count
+            if progress is not None:
+                progress(done, len(problem))
+        return torch.cat(finals)
+
+    def parse(self, puzzles: Sequence[str] | Problem) -> Problem:
+        if isinstance(puzzles, Problem):
+            return puzzles
+        if isinstance(puzzles, str):
+            raise LetgoError("puzzles must be a list of strings; wrap a single one: [puzzle]")
+        return Problem.cat([self.task.parse(text) for text in puzzles])
+
+    def solve(
+        self,
+        puzzles: Sequence[str] | Problem,
+        rule: str = "tweedie",
+        steps: int | None = None,
+        tries: int = 1,
+        seed: int = 0,
+        verify: bool = True,
+        batch: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        **settings: float | None,
+    ) -> list[Answer]:
+        """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved."""
+        problem = self.parse(puzzles)
+        if tries < 1:
+            raise LetgoError(f"tries must be at least 1, got {tries}")
+        if not verify and tries > 1:
+            raise LetgoError("without verification nothing tells which try to keep; use tries=1 or keep verify on")
+        soft_until = settings.pop("soft_until", None)
+        made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
+        steps = steps or self.config.sample_steps
+        unsolved = torch.arange(len(problem))
+        boards = torch.zeros_like(problem.solution)
+        solved = torch.zeros(len(problem), dtype=torch.bool)
+        calls, used = [0] * len(problem), [0] * len(problem)
+        seconds = [0.0] * len(problem)
+        for attempt in range(tries):
+            part = problem[unsolved]
+            instance = unsolved.to(self.device)
+            noise = Noise(seed, instance, torch.full_like(instance, attempt))
+            position = 0
+            for count, piece, piece_noise in self.chunks(part, noise, batch):
+                started = time.perf_counter()
+                found, ok, spent = self._attempt(piece, piece_noise, made, steps, verify, soft_until)
+                elapsed = (time.perf_counter() - started) / count
+                for i in range(count):
+                    at = int(unsolved[position + i])
+                    boards[at], solved[at] = found[i], ok[i]
+                    calls[at] += int(spent[i])
+                    used[at] += 1
+                    seconds[at] += elapsed
+                position += count
+                if progress is not None:
+                    progress(int(solved.sum()), len(problem))
+            unsolved = (~solved).nonzero().flatten()
+            if len(unsolved) == 0:
+                break
+        puzzle_texts = self.task.format_clues(problem)
+        board_texts = self.task.format(boards, problem)
+        return [
+            Answer(puzzle_texts[i], ok, board_texts[i] if ok else None, used[i], calls[i], round(seconds[i], 4))
+            for i, ok in enumerate(solved.tolist())
+        ]
+
+    def _attempt(
+        self, problem: Problem, noise: Noise, rule: Rule, steps: int, verify: bool, soft_until: float | None
+    ) -> tuple[Symbols, Tensor, Tensor]:
+        """Boards, whether each is valid, and the network calls until it was."""
+        boards = torch.zeros_like(problem.solution)
+        done = torch.zeros(len(problem), dtype=torch.bool)
+        spent = torch.full((len(problem),), steps)
+        last = None
+        for last in self.run(problem, noise, rule, steps, soft_until):
+            if not verify:
+                continue
+            proposal = self.codec.decode(self._pinned(last.x0_hat, problem)).cpu()
+            new = self.task.validate(proposal, problem) & ~done
+            boards[new], spent[new] = proposal[new], last.step
+            done |= new
+            if bool(done.all()):
+                return boards, done, spent
+        assert last is not None
+        final = self.codec.decode(last.x).cpu()
+        valid = self.task.validate(final, problem) & ~done
+        boards[valid] = final[valid]
+        return boards, done | valid, spent
+
+    def _pinned(self, x0_hat: State, problem: Problem) -> State:
+        return self.clues(problem).pin(x0_hat)
+
+    def generate(
+        self, count: int, seed: int = 0, rule: str = "tweedie", steps: int | None = None, **settings: float | None
+    ) -> list[str]:
+        """Unconditional samples as text, valid or not: nothing is filtered."""
+        problem = self.empty(count)
+        made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
+        boards = self.codec.decode(self.sample(problem, made, steps, seed))
+        return self.task.format(boards, problem)
+
+    def empty(self, count: int) -> Problem:
+        """No clues at all; only tasks without a context have such instances."""
+        if self.config.network == "nlm" or self.task.name == "maze":
+            raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
+        board = torch.zeros(count, self.task.cells, dtype=torch.long)
+        return Problem(board, torch.zeros(count, self.task.cells, dtype=torch.bool))
+
+    def trajectory(
+        self,
+        puzzle: str | Problem,
+        rule: str = "tweedie",
+        steps: int | None = None,
+        seed: int = 0,
+        attempt: int = 0,
+        **settings: float | None,
+    ) -> Iterator[Snapshot]:
+        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat."""
+        problem = self.task.parse(puzzle) if isinstance(puzzle, str) else puzzle
+        soft_until = settings.pop("soft_until", None)
+        made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
+        first = Noise.first(seed, len(problem), self.device)
+        noise = Noise(seed, first.instance, first.attempt + attempt)
+        return self.run(problem, noise, made, steps or self.config.sample_steps, soft_until)
+
+
+def load(model: str, device: str = "cpu") -> Solver:
+    """A shipped name, a run folder, RUN@STEP or hub:ID."""
+    config, network, folder = load_model(model)
+    return Solver(config, network, device, folder)

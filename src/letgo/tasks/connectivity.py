@@ -1,0 +1,154 @@
+"""Graph connectivity: from a graph's adjacency, say which nodes a path joins. Three in a row and a lone one:
+    0 1 0 0 / 1 0 1 0 / 0 1 0 0 / 0 0 0 0    is joined as    1 1 1 0 / 1 1 1 0 / 1 1 1 0 / 0 0 0 1
+As text `0100/1010/0100/0000` and `1110/1110/1110/0001`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from letgo.errors import LetgoError
+from letgo.shapes import CellMask, Symbols
+from letgo.tasks.problem import Problem, Task
+
+Adjacency = Float[Tensor, "batch n n"]
+
+
+@dataclass(frozen=True)
+class Connectivity(Task):
+    """IRED's graphs of any size N and density p (Table 2: trained at N = 12, also evaluated at N = 18).
+
+    Answering "all joined" is right on the connected graphs: about .27 of those with N = 12, .49 with N = 18.
+    """
+
+    size: int = 12
+    p: float = 0.2
+    cells: int = field(init=False)
+    name = "connectivity"
+    symbols = 2
+    regimes = ("12", "18")  # here a regime is the number of nodes; 'train' is the task's own
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            raise LetgoError(f"a graph of {self.size} nodes: choose 2 or more")
+        object.__setattr__(self, "cells", self.size**2)
+
+    def generate(self, count: int, rng: np.random.Generator, regime: str | None = None) -> Problem:
+        sized = Connectivity(self._nodes(regime or "train"), self.p)
+        boards, adjacency = sized.solved(count, rng)
+        return Problem(boards, torch.zeros_like(boards, dtype=torch.bool), adjacency)
+
+    def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
+        adjacency = random_graphs(count, self.size, self.p, rng)
+        return reachability(adjacency).flatten(1).long(), adjacency
+
+    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
+        """No entry of the answer is given; the clue is the adjacency."""
+        self._nodes(regime)
+        return torch.zeros_like(boards, dtype=torch.bool)
+
+    def broken(self, boards: Symbols, problem: Problem) -> CellMask:
+        """Entries that differ from the reachability of the problem's adjacency."""
+        return boards != reachability(_adjacency(problem)).flatten(1)
+
+    def parse(self, text: str) -> Problem:
+        """Rows of the adjacency joined by '/': square, of any size, symmetric, 0 on the diagonal."""
+        rows = text.strip().split("/")
+        _refuse_misshapen(rows)
+        adjacency = torch.tensor([[[float(char) for char in row] for row in rows]])
+        unknown = torch.zeros(1, len(rows) ** 2, dtype=torch.long)
+        return Problem(unknown, unknown.bool(), adjacency)
+
+    def format(self, boards: Symbols, problem: Problem) -> list[str]:
+        """The answers as `parse` reads a graph: rows of 0 and 1 joined by '/'."""
+        n = _adjacency(problem).shape[1]
+        return ["/".join("".join(map(str, row)) for row in b) for b in boards.unflatten(1, (n, n)).tolist()]
+
+    def format_clues(self, problem: Problem) -> list[str]:
+        """The graphs themselves."""
+        return self.format(_adjacency(problem).flatten(1).long(), problem)
+
+    def draw(self, board: Symbols, problem: Problem) -> str:
+        """The board's matrix, '#' joined by an edge, '+' joined otherwise, '.' not; and its components."""
+        edges = _adjacency(problem)
+        joined = board.view_as(edges)
+        marks = torch.where(joined > 0, 1 + (edges > 0).long(), 0)
+        groups = " ".join("{" + ", ".join(str(node + 1) for node in group) + "}" for group in components(joined))
+        return f"{_matrix(marks)}\ncomponents: {groups}"
+
+    def draw_clues(self, problem: Problem) -> str:
+        """The graph itself (batch of 1): '#' for an edge."""
+        return _matrix(2 * _adjacency(problem).long())
+
+    def _nodes(self, regime: str) -> int:
+        if regime == "train":
+            return self.size
+        if regime.isdecimal() and int(regime) >= 2:
+            return int(regime)
+        raise LetgoError(f"unknown regime {regime!r}: choose 12, 18, any number of nodes from 2, or train")
+
+
+def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adjacency:
+    """IRED: random points of the unit square, each linked to its k nearest, k ~ U{1 .. max(1, floor(np))}."""
+    points = rng.random((count, n, 2))
+    distance = np.square(points[:, :, None] - points[:, None]).sum(-1)
+    distance[:, np.arange(n), np.arange(n)] = np.inf  # no edge to oneself
+    rank = distance.argsort(axis=2).argsort(axis=2)
+    nearest = rng.integers(1, min(max(1, int(n * p)), n - 1), size=(count, n, 1), endpoint=True)
+    edges = torch.from_numpy(rank < nearest)
+    return (edges | edges.mT).float()
+
+
+def reachability(adjacency: Adjacency) -> Bool[Tensor, "batch n n"]:
+    """Which nodes a path of any length joins, a node with itself included; squaring doubles the length."""
+    n = adjacency.shape[1]
+    reach = (adjacency > 0) | torch.eye(n, dtype=torch.bool, device=adjacency.device)
+    for _ in range((n - 1).bit_length()):
+        reach = reach.float() @ reach.float() > 0
+    return reach
+
+
+def components(joined: Int[Tensor, "1 n n"]) -> list[list[int]]:
+    """The components of one matrix, nodes from 0 in ascending order; an entry in one direction is enough."""
+    reach = reachability((joined + joined.mT).float())[0]
+    first = reach.int().argmax(dim=1)  # the first node that each node reaches stands for its component
+    return [(first == node).nonzero().flatten().tolist() for node in first.unique()]
+
+
+def _adjacency(problem: Problem) -> Adjacency:
+    if problem.context is None:
+        raise LetgoError("a connectivity problem without its graph: put the adjacency into Problem.context")
+    return problem.context
+
+
+def _refuse_misshapen(rows: list[str]) -> None:
+    """Each row as long as there are rows, of 0 and 1, the same mirrored at a diagonal of 0."""
+    n = len(rows)
+    for i, row in enumerate(rows, start=1):
+        if len(row) != n or not row:
+            raise LetgoError(f"row {i} of {n} has {len(row)} entries; expected a square such as 010/101/010")
+        for j, char in enumerate(row, start=1):
+            if char not in "01":
+                raise LetgoError(f"{char!r} in row {i}, column {j}; expected 0 or 1")
+    for i, (row, mirrored) in enumerate(zip(rows, zip(*rows, strict=True), strict=True), start=1):
+        for j, (char, other) in enumerate(zip(row, mirrored, strict=True), start=1):
+            if char != other:
+                raise LetgoError(f"row {i}, column {j} and row {j}, column {i} differ; an edge goes both ways")
+        if row[i - 1] == "1":
+            raise LetgoError(f"row {i} joins node {i} to itself; expected 0 on the diagonal")
+
+
+def _matrix(marks: Int[Tensor, "1 n n"]) -> str:
+    """A labelled matrix of '.', '+' and '#' for 0, 1 and 2."""
+    n = marks.shape[1]
+    width = len(str(n)) + 1
+    rows = [
+        ["", *range(1, n + 1)],
+        *([i, *(".+#"[v] for v in row)] for i, row in enumerate(marks[0].tolist(), 1)),
+    ]
+    return "\n".join("".join(f"{entry:>{width}}" for entry in row) for row in rows)

@@ -1,0 +1,213 @@
+"""Latin squares: each of N symbols once per row and once per column. One of order 4, and four clues of it:
+    1 2 3 4 / 2 1 4 3 / 3 4 2 1 / 4 3 1 2    and    1 . . . / . . 4 . / . 4 . . / . . . 2
+As text `1234214334214312` and `1.....4..4.....2`; after 9 come A, B, ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import permutations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from letgo.errors import LetgoError
+from letgo.shapes import CellMask, Symbols
+from letgo.tasks.problem import Problem, Task, random_masks
+
+ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+BLANKS = ".0"
+Squares = Int[np.ndarray, "batch n n"]
+
+
+@dataclass(frozen=True)
+class Latin(Task):
+    """Latin squares of any order from 2 to 35 (Table 2: N = 7)."""
+
+    size: int = 7
+    cells: int = field(init=False)
+    symbols: int = field(init=False)
+    name = "latin"
+    regimes = ("random", "gen")
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.size <= len(ALPHABET):
+            raise LetgoError(f"a Latin square of order {self.size}: choose an order from 2 to {len(ALPHABET)}")
+        object.__setattr__(self, "cells", self.size**2)
+        object.__setattr__(self, "symbols", self.size)
+
+    def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
+        """Randomized search row by row, then a random member of the main class of what it found.
+
+        Every square can come up, and those of one main class are equally likely. The classes' shares are the
+        search's own: of order 4, the Klein group's class gets 1/8 of the draws; a uniform draw gives it 1/4.
+        """
+        chunks = [self._search(min(8192, count - start), rng) for start in range(0, count, 8192)]
+        squares = np.concatenate([np.empty((0, self.size, self.size), dtype=np.int64), *chunks])
+        return torch.from_numpy(squares.reshape(count, self.cells)), None
+
+    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
+        low, high = clue_range(regime, {"random": 2 * self.size, "gen": 0}, self.cells)  # 14 for N = 7
+        return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
+
+    def broken(self, boards: Symbols, problem: Problem) -> CellMask:
+        """Cells whose symbol stands twice in their row or column."""
+        grid = boards.unflatten(1, (self.size, self.size))
+        clash = repeated(grid) | repeated(grid.mT).mT
+        return clash.flatten(1)
+
+    def parse(self, text: str) -> Problem:
+        """N^2 characters, row by row: '.' or '0' for a blank, 1-9 and then A, B, ... for the symbols."""
+        line = text.strip()
+        if len(line) != self.cells:
+            raise LetgoError(f"expected {self.cells} cells, got {len(line)}; one line, '.' for a blank")
+        board = torch.tensor([[self._symbol(char, i) for i, char in enumerate(line)]])
+        self._refuse_clashes(board)
+        return Problem(board.clamp(min=0), board >= 0)
+
+    def format(self, boards: Symbols, problem: Problem) -> list[str]:
+        return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
+
+    def format_clues(self, problem: Problem) -> list[str]:
+        """The puzzles themselves, '.' where no clue is given."""
+        return only_clues(self.format(problem.solution, problem), problem)
+
+    def draw(self, board: Symbols, problem: Problem) -> str:
+        """Clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""
+        frames = framed(board, problem, self.violations(board, problem))
+        cells = zip(self.format(board, problem)[0], frames, strict=True)
+        return self._picture([left + char + right for char, (left, right) in cells])
+
+    def draw_clues(self, problem: Problem) -> str:
+        """The puzzle itself (batch of 1)."""
+        return self._picture([f" {char} " for char in self.format_clues(problem)[0]])
+
+    def _picture(self, texts: list[str]) -> str:
+        return "\n".join("".join(texts[i : i + self.size]) for i in range(0, self.cells, self.size))
+
+    def _search(self, count: int, rng: np.random.Generator) -> Squares:
+        squares = np.empty((count, self.size, self.size), dtype=np.int64)
+        unused = np.ones_like(squares, dtype=bool)  # [board, column, symbol]: not yet in that column
+        for row in range(self.size):
+            squares[:, row] = next_rows(unused, rng)
+            np.put_along_axis(unused, squares[:, row, :, None], False, axis=2)
+        return shuffle_class(squares, rng)
+
+    def _symbol(self, char: str, cell: int) -> int:
+        """0 .. N-1, or -1 for a blank."""
+        if char in BLANKS:
+            return -1
+        symbol = ALPHABET.find(char.upper())
+        if not 0 <= symbol < self.size:
+            row, column, last = cell // self.size + 1, cell % self.size + 1, ALPHABET[self.size - 1]
+            raise LetgoError(f"{char!r} in row {row}, column {column}; expected 1 to {last}, '.' for a blank")
+        return symbol
+
+    def _refuse_clashes(self, board: Symbols) -> None:
+        distinct = torch.where(board >= 0, board, -1 - torch.arange(self.cells))  # blanks do not clash
+        rows = distinct.unflatten(1, (self.size, self.size))
+        for line, grid in (("row", rows), ("column", rows.mT)):
+            for i, j in repeated(grid)[0].nonzero()[:1].tolist():
+                symbol = ALPHABET[int(grid[0, i, j])]
+                raise LetgoError(f"two clues clash: {symbol} stands twice in {line} {i + 1}; change one")
+
+
+def repeated(grid: Int[Tensor, "batch lines n"]) -> Bool[Tensor, "batch lines n"]:
+    """Cells whose symbol stands elsewhere in their line too."""
+    return (grid.unsqueeze(-1) == grid.unsqueeze(-2)).sum(-1) > 1
+
+
+def all_squares(n: int) -> Symbols:
+    """Every Latin square of order n <= 5, in lexicographic order: 1, 2, 12, 576, 161280 (OEIS A002860)."""
+    if not 1 <= n <= 5:
+        raise LetgoError(f"all Latin squares of order {n}: only orders 1 to 5 are few enough to list")
+    rows = np.array(list(permutations(range(n))))
+    squares = np.empty((1, 0, n), dtype=np.int64)
+    for _ in range(n):
+        fits = (squares[:, None] != rows[None, :, None]).all(axis=(2, 3))
+        square, row = fits.nonzero()
+        squares = np.concatenate([squares[square], rows[row, None]], axis=1)
+    return torch.from_numpy(squares.reshape(-1, n * n))
+
+
+def next_rows(unused: Bool[np.ndarray, "batch n n"], rng: np.random.Generator) -> Int[np.ndarray, "batch n"]:
+    """A random next row, given the symbols unused in each column; by Hall's theorem there always is one."""
+    same = np.eye(unused.shape[2], dtype=bool)  # a symbol that one column takes leaves the others
+    excludes = np.broadcast_to(same[None, :, None, :], (len(same),) * 4)
+    return fill_or_restart(unused, excludes, rng)
+
+
+def fill_or_restart(
+    options: Bool[np.ndarray, "batch cells symbols"],
+    excludes: Bool[np.ndarray, "cells symbols cells symbols"],
+    rng: np.random.Generator,
+) -> Int[np.ndarray, "batch cells"]:
+    """Randomized search: `fill`, and boards that came to a dead end start afresh. A solution must exist."""
+    boards = np.full(options.shape[:2], -1, dtype=np.int64)
+    dead = np.arange(len(boards))
+    while len(dead):
+        boards[dead] = fill(options[dead], excludes, rng)
+        dead = dead[(boards[dead] < 0).any(axis=1)]
+    return boards
+
+
+def fill(
+    options: Bool[np.ndarray, "batch cells symbols"],
+    excludes: Bool[np.ndarray, "cells symbols cells symbols"],
+    rng: np.random.Generator,
+) -> Int[np.ndarray, "batch cells"]:
+    """Fill the cell with the fewest options first, ties and symbols at random; -1 marks a dead end."""
+    count, cells, _ = options.shape
+    options, every = options.copy(), np.arange(count)
+    boards = np.full((count, cells), -1, dtype=np.int64)
+    for _ in range(cells):
+        left = options.sum(axis=2, dtype=np.float32) + rng.random(boards.shape, dtype=np.float32)
+        cell = np.where(boards < 0, left, np.inf).argmin(axis=1)
+        free = options[every, cell]
+        symbol = (free * (1 - rng.random(free.shape, dtype=np.float32))).argmax(axis=1)  # 1 - [0, 1) is never 0
+        boards[every, cell] = np.where(free.any(axis=1), symbol, -1)
+        options &= ~excludes[cell, symbol]
+    return boards
+
+
+def shuffle_class(squares: Squares, rng: np.random.Generator) -> Squares:
+    """A random member of each main class: permute rows, columns, symbols, and the roles of these three."""
+    count, n, _ = squares.shape
+    row, column = (np.broadcast_to(axis, squares.shape) for axis in np.indices((n, n)))
+    triples = np.stack([row, column, squares])  # a Latin square is n^2 triples (row, column, symbol)
+    relabel = rng.permuted(np.tile(np.arange(n), (3, count, 1)), axis=2)
+    triples = np.take_along_axis(relabel, triples.reshape(3, count, n * n), axis=2)
+    roles = rng.permuted(np.tile(np.arange(3)[:, None], (1, count)), axis=0)
+    row, column, symbol = np.take_along_axis(triples, roles[..., None], axis=0)
+    shuffled = np.empty((count, n * n), dtype=np.int64)
+    np.put_along_axis(shuffled, row * n + column, symbol, axis=1)
+    return shuffled.reshape(squares.shape)
+
+
+def only_clues(lines: list[str], problem: Problem) -> list[str]:
+    """Texts of one character per cell, with '.' where no clue is given."""
+    given = problem.given.tolist()
+    return [
+        "".join(c if clue else "." for c, clue in zip(*pair, strict=True)) for pair in zip(lines, given, strict=True)
+    ]
+
+
+def framed(board: Symbols, problem: Problem, broken: CellMask) -> list[str]:
+    """What stands left and right of a drawn cell (batch of 1): brackets at kept clues, stars where broken."""
+    kept = problem.given & (board == problem.solution)
+    cells = zip(kept[0].tolist(), broken[0].tolist(), strict=True)
+    return ["[]" if clue else "**" if wrong else "  " for clue, wrong in cells]
+
+
+def clue_range(regime: str, named: dict[str, int], cells: int) -> tuple[int, int]:
+    """Least and greatest clue count of a regime (Table 2): a name, a count, or 'train'."""
+    if regime == "train":
+        return 0, cells - 1
+    if regime in named:
+        return named[regime], named[regime]
+    if regime.isdecimal() and int(regime) <= cells:
+        return int(regime), int(regime)
+    choices = f"{', '.join(named)}, train, or a clue count from 0 to {cells}"
+    raise LetgoError(f"unknown regime {regime!r}: choose {choices}")

@@ -1,0 +1,183 @@
+"""Sudoku on n^2 x n^2 boards: every row, column and n x n box holds every symbol once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import factorial
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from letgo.errors import LetgoError
+from letgo.shapes import CellMask, Symbols
+from letgo.tasks.problem import Problem, Task, changed_clues, random_masks
+from letgo.tasks.sudoku_boards import random_boards
+from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
+
+LETTERS = "123456789ABCDEFG"  # how symbols 0, 1, ... are written
+BLANKS = ".0"
+
+
+@dataclass(frozen=True)
+class Sudoku(Task):
+    """9x9 as in Table 2; box = 2 and 4 make 4x4 and 16x16 boards, with clue counts in proportion."""
+
+    box: int = 3
+    name: str = "sudoku"
+    cells: int = field(init=False)
+    symbols: int = field(init=False)
+    regimes: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.box not in (2, 3, 4):
+            raise LetgoError(f"no Sudoku with boxes of side {self.box}; box is 2 (4x4), 3 (9x9) or 4 (16x16)")
+        object.__setattr__(self, "cells", self.box**4)
+        object.__setattr__(self, "symbols", self.box**2)
+        object.__setattr__(self, "regimes", (str(self._share(21)), "medium", "hard"))
+
+    def positions(self) -> Int[Tensor, "3 cells"]:
+        """Row, column and box of every cell, for the three position tables of App. E.1."""
+        return torch.from_numpy(positions(self.box))
+
+    def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, None]:
+        """Random boards, uniform up to 9x9; with the same seed a smaller count gives the first of them."""
+        return torch.from_numpy(random_boards(self.box, count, rng)).long(), None
+
+    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
+        low, high = self.clue_range(regime)
+        return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
+
+    def clue_range(self, regime: str) -> tuple[int, int]:
+        """The fewest and the most clues of a regime (Table 2); a number is an exact count."""
+        named = {
+            "medium": (self._share(27), self._share(53)),
+            "hard": (0, self._share(26)),
+            "train": (0, self.cells - 1),
+        }
+        if regime in named:
+            return named[regime]
+        if regime.isdecimal() and int(regime) <= self.cells:
+            return int(regime), int(regime)
+        raise LetgoError(
+            f"no regime '{regime}' for {self.symbols}x{self.symbols} Sudoku; "
+            f"use {', '.join(self.regimes)}, train or a number of clues, 0 to {self.cells}"
+        )
+
+    def _share(self, clues: int) -> int:
+        """Clues of a 9x9 board, in proportion to this board's cells."""
+        return round(clues * self.cells / 81)
+
+    def broken(self, boards: Symbols, problem: Problem) -> CellMask:
+        """Cells whose symbol stands twice in their row, column or box."""
+        units = torch.from_numpy(units_of_cell(self.box)).to(boards.device)
+        entry = (units * self.symbols + boards[:, None, :]).flatten(1)  # which unit holds which symbol
+        counts = entry.new_zeros(len(boards), 3 * self.symbols**2).scatter_add_(
+            1, entry, torch.ones_like(entry)
+        )
+        repeated = (counts.gather(1, entry) > 1).view(-1, 3, self.cells)
+        return repeated.any(dim=1)
+
+    def parse(self, text: str) -> Problem:
+        """One character per cell, row by row: a symbol, or '.' or '0' for a blank."""
+        text = text.strip()
+        if len(text) != self.cells:
+            raise LetgoError(
+                f"expected {self.cells} cells, got {len(text)}; one puzzle per line, '.' for a blank"
+            )
+        symbols = [self._symbol(letter, cell) for cell, letter in enumerate(text)]
+        solution = torch.tensor([[symbol or 0 for symbol in symbols]])
+        given = torch.tensor([[symbol is not None for symbol in symbols]])
+        self._refuse_clashes(solution[0].numpy(), given[0].numpy())
+        return Problem(solution, given)
+
+    def _symbol(self, letter: str, cell: int) -> int | None:
+        """The symbol of a character, None for a blank."""
+        if letter in BLANKS:
+            return None
+        symbol = LETTERS[: self.symbols].find(letter.upper())
+        if symbol < 0:
+            raise LetgoError(
+                f"character {cell + 1} ({self._place(cell)}) is {letter!r}; "
+                f"write clues as {self._alphabet()} and blanks as '.' or '0'"
+            )
+        return symbol
+
+    def _alphabet(self) -> str:
+        return f"1-{self.symbols}" if self.symbols <= 9 else f"1-9 and A-{LETTERS[self.symbols - 1]}"
+
+    def _place(self, cell: int) -> str:
+        row, column = divmod(cell, self.symbols)
+        return f"r{row + 1}c{column + 1}"
+
+    def _refuse_clashes(self, board: np.ndarray, given: np.ndarray) -> None:
+        """Two clues of one symbol in a row, column or box leave no solution."""
+        for kind, unit_of in zip(("row", "column", "box"), positions(self.box), strict=True):
+            seen: dict[tuple[int, int], int] = {}
+            for cell in np.flatnonzero(given).tolist():
+                first = seen.setdefault((int(unit_of[cell]), int(board[cell])), cell)
+                if first != cell:
+                    raise LetgoError(
+                        f"clues clash: {LETTERS[board[cell]]} stands at {self._place(first)} and at "
+                        f"{self._place(cell)}, in the same {kind}; change or blank one of them"
+                    )
+
+    def format(self, boards: Symbols, problem: Problem) -> list[str]:
+        return ["".join(LETTERS[symbol] for symbol in board) for board in boards.tolist()]
+
+    def format_clues(self, problem: Problem) -> list[str]:
+        """The puzzles themselves, '.' where no clue is given."""
+        return [
+            "".join(LETTERS[symbol] if known else "." for symbol, known in zip(board, given, strict=True))
+            for board, given in zip(problem.solution.tolist(), problem.given.tolist(), strict=True)
+        ]
+
+    def draw(self, board: Symbols, problem: Problem) -> str:
+        """Clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""
+        kept = (problem.given & ~changed_clues(board, problem))[0].tolist()
+        broken = self.violations(board, problem)[0].tolist()
+        frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in zip(kept, broken, strict=True)]
+        letters = self.format(board, problem)[0]
+        return self._picture([f[0] + letter + f[1] for f, letter in zip(frames, letters, strict=True)])
+
+    def draw_clues(self, problem: Problem) -> str:
+        """The puzzle itself (batch of 1), a dot in every blank cell."""
+        return self._picture([f" {letter} " for letter in self.format_clues(problem)[0].replace(".", "·")])
+
+    def _picture(self, texts: list[str]) -> str:
+        """Cells of three characters, lines between the boxes."""
+        bar = "─" * (3 * self.box)
+        top, middle, bottom = (
+            left + between.join([bar] * self.box) + right for left, between, right in ("┌┬┐", "├┼┤", "└┴┘")
+        )
+        boxes = ["".join(texts[i : i + self.box]) for i in range(0, self.cells, self.box)]
+        rows = ["│" + "│".join(boxes[i : i + self.box]) + "│" for i in range(0, len(boxes), self.box)]
+        bands = ["\n".join(rows[i : i + self.box]) for i in range(0, len(rows), self.box)]
+        return f"{top}\n" + f"\n{middle}\n".join(bands) + f"\n{bottom}"
+
+
+def n_symmetries(box: int = 3) -> int:
+    """Transpose, order of bands, stacks and of the lines in each, names of symbols: 2 * 6^8 * 9! for 9x9."""
+    return 2 * factorial(box) ** (2 * (box + 1)) * factorial(box**2)
+
+
+def random_symmetry(problem: Problem, rng: np.random.Generator) -> Problem:
+    """Every board and its clues under a symmetry of its own, uniform among `n_symmetries`."""
+    count, cells = problem.solution.shape
+    box = box_of(cells)
+    rows, columns = _line_orders(count, box, rng), _line_orders(count, box, rng)
+    source = rows[:, :, None] * box**2 + columns[:, None, :]
+    flip = rng.integers(2, size=(count, 1, 1)) == 1
+    source = torch.from_numpy(np.where(flip, source.transpose(0, 2, 1), source)).flatten(1)
+    names = torch.from_numpy(rng.permuted(np.tile(np.arange(box**2), (count, 1)), axis=1))
+    source, names = source.to(problem.solution.device), names.to(problem.solution)
+    solution = names.gather(1, problem.solution.gather(1, source).long())
+    return Problem(solution, problem.given.gather(1, source), problem.context)
+
+
+def _line_orders(count: int, box: int, rng: np.random.Generator) -> np.ndarray:
+    """Orders of n^2 lines that keep bands together, (count, n^2)."""
+    bands = rng.permuted(np.tile(np.arange(box), (count, 1)), axis=1)
+    inside = rng.permuted(np.tile(np.arange(box), (count, box, 1)), axis=2)
+    return (bands[:, :, None] * box + inside).reshape(count, box**2)

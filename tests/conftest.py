@@ -1,0 +1,37 @@
+"""Shared fixtures. letgo is imported inside them: the shape checker must hook it before its first import."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from letgo.paths import GaussianPath
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(params=["cosine", "linear"])
+def path(request: pytest.FixtureRequest) -> GaussianPath:
+    """Both Gaussian paths, one after the other."""
+    from letgo.paths import PATHS
+
+    return PATHS[request.param]()
+
+
+@pytest.fixture(scope="session")
+def mini_boards() -> torch.Tensor:
+    """The 288 complete 4x4 Sudoku boards, found by trying every four rows: no code of the package is involved."""
+    rows = list(permutations(range(4)))
+    boards = [sum(board, ()) for board in product(rows, repeat=4) if _all_different(board)]
+    assert len(boards) == 288
+    return torch.tensor(boards)
+
+
+def _all_different(board: tuple[tuple[int, ...], ...]) -> bool:
+    columns = zip(*board, strict=True)
+    boxes = ([board[r + i][c + j] for i in (0, 1) for j in (0, 1)] for r in (0, 2) for c in (0, 2))
+    return all(len(set(unit)) == 4 for unit in (*columns, *boxes))

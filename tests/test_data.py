@@ -1,0 +1,518 @@
+"""Readers of data files: what they return, and the one line they give for a bad file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from letgo import tasks
+from letgo.data import columns, load_npz, load_problems, mnist, read_mnist, read_puzzles, read_sudoku_extreme
+from letgo.data.files import written_atomically
+from letgo.data.make import make, save
+from letgo.data.maze_hard import read_maze_hard
+from letgo.data.sudoku_extreme import SHARES, SudokuTable, sample_by_source
+from letgo.errors import LetgoError
+from letgo.tasks.connectivity import Connectivity
+from letgo.tasks.latin import Latin
+from letgo.tasks.maze import Maze
+from letgo.tasks.sudoku import Sudoku
+
+HEADER = "source,question,answer,rating"
+QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..9....9......."
+ANSWER = "286194375945837261371562849123976584457218936869453712712345698534689127698721453"
+ROW = f"puzzles2_17_clue,{QUESTION},{ANSWER},7"
+MAZE_QUESTION, MAZE_ANSWER = "S ## ## G", "So##o##oG"  # S right, down, down, right to G
+SMALL_TASKS = [
+    tasks.get("sudoku", box=2),
+    tasks.get("sudoku-extreme"),
+    tasks.get("latin", size=4),
+    tasks.get("queens", size=6),
+    tasks.get("connectivity", size=5),
+    tasks.get("maze", size=6),
+]
+
+
+def write(path: Path, *lines: str, end: str = "\n") -> Path:
+    path.write_bytes("".join(line + end for line in lines).encode())
+    return path
+
+
+def fault(call: Callable[..., Any], *args: Any, **options: Any) -> str:
+    """The one line with which a call refuses."""
+    with pytest.raises(LetgoError) as caught:
+        call(*args, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def small(task: tasks.Task) -> str:
+    return f"{task.name}-{task.cells}"
+
+
+# Sudoku-Extreme
+
+
+def test_a_row_of_sudoku_extreme_becomes_symbols_clues_source_and_rating(tmp_path: Path) -> None:
+    table = read_sudoku_extreme(write(tmp_path / "a.csv", HEADER, ROW, ROW.replace(",7", ",0")))
+    assert table.boards.dtype == np.uint8
+    assert table.boards[0].tolist() == [int(digit) - 1 for digit in ANSWER]
+    assert table.given[0].tolist() == [cell != "." for cell in QUESTION]
+    assert table.ratings.tolist() == [7, 0]
+    assert table.sources.tolist() == ["puzzles2_17_clue"] * 2
+    assert table.problem.solution.dtype == torch.int64
+    assert Sudoku().validate(table.problem.solution, table.problem).all()
+    assert len(table[:1]) == 1
+    assert table[np.array([1])].ratings.tolist() == [0]
+
+
+@pytest.mark.parametrize("disguise", ["plain", "gzip", "crlf", "bom", "blank lines", "zeros", "no end of line"])
+def test_every_disguise_of_a_csv_reads_the_same(tmp_path: Path, disguise: str) -> None:
+    text = f"{HEADER}\n{ROW}\n{ROW}\n"
+    content = {
+        "crlf": text.replace("\n", "\r\n").encode(),
+        "gzip": gzip.compress(text.encode()),
+        "bom": b"\xef\xbb\xbf" + text.encode(),
+        "blank lines": text.replace("\n", "\n\n").encode(),
+        "zeros": text.replace(".", "0").encode(),
+        "no end of line": text.rstrip().encode(),
+    }.get(disguise, text.encode())
+    path = tmp_path / ("a.csv.gz" if disguise == "gzip" else "a.csv")
+    path.write_bytes(content)
+    table = read_sudoku_extreme(path)
+    assert table.boards.tolist() == [[int(digit) - 1 for digit in ANSWER]] * 2
+    assert table.given.sum() == 2 * 17
+
+
+BAD_ROWS = {
+    "question: expected 81 cells, got 80": ROW.replace(QUESTION, QUESTION[1:]),
+    "question, cell 1: 'x' is not a cell": ROW.replace(QUESTION, "x" + QUESTION[1:]),
+    r"question, cell 81: '\xe9' is not a cell": ROW.replace(QUESTION, QUESTION[:-1] + "é"),
+    "answer: expected 81 cells, got 82": ROW.replace(ANSWER, ANSWER + "1"),
+    "answer, cell 2: '.' is not a cell": ROW.replace(ANSWER, ANSWER[0] + "." + ANSWER[2:]),
+    "answer, cell 1: 3 where the question gives 2": ROW.replace(ANSWER, "3" + ANSWER[1:]),
+    "answer: row 1 does not hold each digit once": ROW.replace(ANSWER, ANSWER[0] + "2" + ANSWER[2:]),
+    "answer: column 2 does not hold each digit once": ROW.replace(ANSWER, "268" + ANSWER[3:]),
+    "rating: expected a whole number, got 'hard'": ROW.replace(",7", ",hard"),
+    "expected 4 columns (source,question,answer,rating), got 3": ROW.removesuffix(",7"),
+}
+
+
+@pytest.mark.parametrize(("expected", "row"), BAD_ROWS.items(), ids=BAD_ROWS)
+def test_a_bad_row_names_file_line_and_fault(tmp_path: Path, expected: str, row: str) -> None:
+    path = write(tmp_path / "a.csv", HEADER, ROW, ROW, ROW, row, ROW, BAD_ROWS[expected])
+    assert fault(read_sudoku_extreme, path).startswith(f"{path}, line 5: {expected}")
+
+
+def test_lines_are_counted_across_chunks_and_blank_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 2)
+    good = write(tmp_path / "good.csv", HEADER, ROW, "", ROW.replace("puzzles2", "a"), ROW, ROW, ROW)
+    table = read_sudoku_extreme(good)
+    assert table.sources.tolist() == ["puzzles2_17_clue", "a_17_clue", *["puzzles2_17_clue"] * 3]
+    bad = write(tmp_path / "bad.csv", HEADER, ROW, "", ROW, ROW, ROW.replace(",7", ",x"))
+    assert fault(read_sudoku_extreme, bad).startswith(f"{bad}, line 6: rating")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ", line 1: expected the header source,question,answer,rating, got ''"),
+        (HEADER.encode(), ": no rows after the header"),
+        (ROW.encode(), ", line 1: expected the header"),
+        (bytes(range(256)) * 9, ", line 1: expected the header"),
+        (b"a" * 200_000, ", line 1: not a CSV row (field larger than field limit"),
+        (gzip.compress(f"{HEADER}\n{ROW}\n".encode() * 999)[:-9], ": the gzip stream is cut short or damaged"),
+        (b"\x1f\x8b" + b"no gzip at all", ": the gzip stream is cut short or damaged"),
+    ],
+    ids=["empty", "header only", "no header", "binary", "endless field", "truncated gzip", "false gzip"],
+)
+def test_a_file_that_is_no_table_gives_one_clear_line(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    assert fault(read_sudoku_extreme, path).startswith(f"{path}{expected}")
+
+
+def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+    assert fault(read_sudoku_extreme, tmp_path / "none.csv") == f"{tmp_path / 'none.csv'}: no such file; check the path"
+    assert fault(read_sudoku_extreme, tmp_path).startswith(f"{tmp_path}: this is a directory")
+
+
+def test_an_empty_rating_is_unknown(tmp_path: Path) -> None:
+    table = read_sudoku_extreme(write(tmp_path / "a.csv", HEADER, ROW.removesuffix("7")))
+    assert table.ratings.tolist() == [-1]
+
+
+# Shares of sources
+
+
+def sourced(**counts: int) -> SudokuTable:
+    """Blank puzzles with these numbers of rows per source; the rating tells the rows apart."""
+    ids = np.repeat(np.arange(len(counts)), list(counts.values()))
+    boards = np.zeros((len(ids), 81), np.uint8)
+    return SudokuTable(boards, boards > 0, tuple(counts), ids, np.arange(len(ids)))
+
+
+EVERY_GROUP = {
+    "puzzles5_forum_hardest_1905_11+": 500,
+    "generated_vicinity": 600,
+    "puzzles1_unbiased": 400,
+    "generated_kaggle_like": 40,
+    "puzzles2_17_clue": 5,
+    "my_own": 300,
+}
+
+
+def test_default_shares_are_those_of_sudoku_extreme() -> None:
+    sample = sample_by_source(sourced(**EVERY_GROUP), 995, np.random.default_rng(0))
+    names, counts = np.unique(sample.sources, return_counts=True)
+    found = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    assert "my_own" not in found
+    assert found["puzzles5_forum_hardest_1905_11+"] + found["generated_vicinity"] == 730
+    assert (found["puzzles1_unbiased"], found["generated_kaggle_like"], found["puzzles2_17_clue"]) == (230, 23, 12)
+
+
+def test_no_row_comes_twice_before_every_row_of_its_group_has_come_once() -> None:
+    sample = sample_by_source(sourced(**EVERY_GROUP), 995, np.random.default_rng(0))
+    times = {name: np.unique(sample.ratings[sample.sources == name], return_counts=True)[1] for name in EVERY_GROUP}
+    assert times["puzzles1_unbiased"].max() == 1
+    assert sorted(times["puzzles2_17_clue"].tolist()) == [2, 2, 2, 3, 3]  # 12 draws of 5 rows
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100, 101])
+def test_rounded_counts_add_up(count: int) -> None:
+    assert len(sample_by_source(sourced(**EVERY_GROUP), count, np.random.default_rng(0))) == count
+
+
+def test_shares_may_name_any_part_of_a_source() -> None:
+    sample = sample_by_source(sourced(**EVERY_GROUP), 10, np.random.default_rng(0), {"my_own": 3.0, "kaggle": 1.0})
+    assert sorted(sample.sources.tolist()) == ["generated_kaggle_like"] * 2 + ["my_own"] * 8
+
+
+def test_a_sample_is_decided_by_its_seed() -> None:
+    table = sourced(**EVERY_GROUP)
+    first, again, other = (sample_by_source(table, 50, np.random.default_rng(seed)).ratings for seed in (0, 0, 1))
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()  # alike with probability below 1e-80
+
+
+def test_a_group_without_rows_is_an_error() -> None:
+    message = fault(sample_by_source, sourced(puzzles1_unbiased=9), 100, np.random.default_rng(0))
+    assert message.startswith("no rows of the source group 'hard' to draw 74 from")
+    assert set(SHARES) == {"hard", "unbiased", "kaggle", "17_clue"}
+
+
+# Maze-Hard
+
+
+def test_a_maze_row_gives_walls_and_ends_as_clues_and_keeps_its_spaces(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.csv", HEADER, f"s,{MAZE_QUESTION},{MAZE_ANSWER},0", end="\r\n")
+    problem = read_maze_hard(path, Maze(size=3))
+    assert problem.solution.tolist() == [["# SGo".index(cell) for cell in MAZE_ANSWER]]
+    assert problem.given.tolist() == [[cell != " " for cell in MAZE_QUESTION]]
+    assert load_problems(path, Maze(size=3)).solution.equal(problem.solution)
+
+
+def test_a_maze_that_begins_and_ends_with_open_cells_is_not_stripped(tmp_path: Path) -> None:
+    question, answer = " S##  #G ", " S##oo#G "
+    assert len(question) == 9
+    path = write(tmp_path / "m.csv", HEADER, f"s,{question},{answer.replace('oo', 'o ')},0")
+    assert read_maze_hard(path, Maze(size=3)).given[0].tolist() == [cell != " " for cell in question]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "expected"),
+    [
+        (MAZE_QUESTION[:-1], MAZE_ANSWER, "question: expected 9 cells, got 8"),
+        ("So## ## G", MAZE_ANSWER, "question, cell 2: 'o' is not a cell"),
+        ("S ## ##SG", MAZE_ANSWER, "question: expected one S, got 2"),
+        ("S ## ##  ", MAZE_ANSWER, "question: expected one G, got 0"),
+        (MAZE_QUESTION, "Soo#o##oG", "answer, cell 3: 'o' where the question has '#'"),
+        (MAZE_QUESTION, "S#########"[:9], "answer, cell 2: '#' where the question has ' '"),
+        (MAZE_QUESTION, "So## ##oG", "answer: the path does not join S and G"),
+    ],
+)
+def test_a_bad_maze_names_file_line_and_fault(tmp_path: Path, question: str, answer: str, expected: str) -> None:
+    good = f"s,{MAZE_QUESTION},{MAZE_ANSWER},0"
+    path = write(tmp_path / "m.csv", HEADER, good, f"s,{question},{answer},0", good)
+    assert fault(read_maze_hard, path, Maze(size=3)).startswith(f"{path}, line 3: {expected}")
+
+
+# MNIST
+
+
+def idx(magic: int, values: np.ndarray) -> bytes:
+    return struct.pack(f">{1 + values.ndim}I", magic, *values.shape) + values.tobytes()
+
+
+IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+LABELS = np.array([7, 0, 9], np.uint8)
+
+
+@pytest.mark.parametrize("spelling", ["{}-idx{}-ubyte", "{}-idx{}-ubyte.gz", "{}.idx{}-ubyte"])
+def test_mnist_reads_under_every_usual_name(tmp_path: Path, spelling: str) -> None:
+    for name, content in (("images", idx(2051, IMAGES)), ("labels", idx(2049, LABELS))):
+        path = tmp_path / spelling.format(f"t10k-{name}", 3 if name == "images" else 1)
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    digits = read_mnist(tmp_path, "test")
+    assert digits.images.tolist() == IMAGES.tolist()
+    assert digits.labels.tolist() == LABELS.tolist()
+    assert len(digits) == 3
+    assert torch.from_numpy(digits.images).shape == (3, 4, 5)  # warns, so fails, on a read-only array
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (idx(2051, IMAGES)[:-1], ": expected 3 x 4 x 5 bytes of images, got 59; fetch it again"),
+        (idx(2051, IMAGES) + b"x", ": expected 3 x 4 x 5 bytes of images, got 61; fetch it again"),
+        (idx(2049, LABELS) * 2, ": not an IDX file of images (expected magic 2051; it starts with 2049)"),
+        (b"P5 28 28 255 ....", ": not an IDX file of images (expected magic 2051; it starts with 1345658930)"),
+        (b"", ": not an IDX file of images (expected magic 2051; it has 0 bytes)"),
+        (gzip.compress(idx(2051, IMAGES))[:-12], ": the gzip stream is cut short or damaged; fetch it again"),
+    ],
+    ids=["short", "long", "labels", "foreign", "empty", "truncated gzip"],
+)
+def test_a_truncated_or_foreign_idx_file_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(content)
+    assert fault(mnist.read_images, path) == f"{path}{expected}"
+
+
+def test_labels_must_be_digits_and_as_many_as_images(tmp_path: Path) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(2051, IMAGES))
+    labels = tmp_path / "train-labels-idx1-ubyte"
+    labels.write_bytes(idx(2049, np.array([1, 10], np.uint8)))
+    assert fault(read_mnist, tmp_path) == f"{labels}: label 1 is 10; expected 0 to 9"
+    labels.write_bytes(idx(2049, LABELS[:2]))
+    assert "3 train images but 2 labels" in fault(read_mnist, tmp_path)
+
+
+def test_a_folder_without_mnist_says_what_to_put_there(tmp_path: Path) -> None:
+    assert "no train-images-idx3-ubyte.gz here" in fault(read_mnist, tmp_path)
+    assert "choose train or test" in fault(read_mnist, tmp_path, "valid")
+
+
+# Plain puzzle files
+
+
+def test_comments_blank_lines_crlf_and_a_bom_are_passed_over(tmp_path: Path) -> None:
+    lines = ["\ufeff# my puzzles", "", QUESTION, "   ", f"  {QUESTION.replace('.', '0')}  # the same", "#"]
+    problem = read_puzzles(write(tmp_path / "p.txt", *lines, end="\r\n"), Sudoku())
+    assert problem.given.sum(dim=1).tolist() == [17, 17]
+    assert problem.solution[0].equal(problem.solution[1])
+
+
+def test_a_gzipped_puzzle_file_and_standard_input_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = tmp_path / "p.txt.gz"
+    packed.write_bytes(gzip.compress(f"{QUESTION}\n".encode()))
+    pipe = io.TextIOWrapper(io.BufferedReader(io.BytesIO(f"{QUESTION}\n".encode())))
+    monkeypatch.setattr(sys, "stdin", pipe)
+    assert read_puzzles(packed, Sudoku()).given.equal(read_puzzles("-", Sudoku()).given)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"12\n"))))
+    assert fault(read_puzzles, "-", Sudoku()).startswith("standard input, line 1: expected 81 cells, got 2")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            f"{QUESTION}\n# why\n{QUESTION[1:]}\n".encode(),
+            ", line 3: expected 81 cells, got 80; one puzzle per line, '.' for a blank",
+        ),
+        (f"{QUESTION}\nx{QUESTION[1:]}\n".encode(), ", line 2: character 1 (r1c1) is 'x'"),
+        (f"22{QUESTION[2:]}\n".encode(), ", line 1: clues clash: 2 stands at r1c1 and at r1c2"),
+        (b"", ": no puzzles in it; expected one puzzle per line"),
+        (b"# nothing\n\n", ": no puzzles in it; expected one puzzle per line"),
+        (f"{QUESTION}\n".encode() + b"\x89PNG\r\n\x1a\n", ", line 2: byte 0x89 is not text"),
+        (b"\x7fELF\x02\x01\x01\x00", ", line 1: byte 0x02 is not text"),
+        (QUESTION.encode("utf-16"), ", line 1: byte 0xff is not text"),
+        (gzip.compress(f"{QUESTION}\n".encode() * 99)[:-9], ": the gzip stream is cut short or damaged"),
+    ],
+    ids=["80 cells", "letter", "clash", "empty", "comments only", "png", "elf", "utf-16", "truncated gzip"],
+)
+def test_a_malformed_puzzle_file_gives_one_line(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "puzzles.txt"
+    path.write_bytes(content)
+    assert fault(read_puzzles, path, Sudoku()).startswith(f"{path}{expected}")
+
+
+def test_a_missing_puzzle_file_and_a_directory_are_named(tmp_path: Path) -> None:
+    assert fault(read_puzzles, tmp_path / "p.txt", Sudoku()).endswith("p.txt: no such file; check the path")
+    assert "this is a directory" in fault(read_puzzles, tmp_path, Sudoku())
+
+
+def test_in_a_maze_file_a_hash_is_a_wall_and_a_semicolon_begins_a_comment(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.txt", "; two mazes", "# S # G  ", "", MAZE_QUESTION)
+    problem = read_puzzles(path, Maze(size=3))
+    assert len(problem) == 2
+    assert problem.given[0].tolist() == [cell != " " for cell in "# S # G  "]
+    broken = write(tmp_path / "b.txt", MAZE_QUESTION, "# no comment")
+    assert fault(read_puzzles, broken, Maze(size=3)).startswith(f"{broken}, line 2: ")
+
+
+def test_one_file_holds_one_size(tmp_path: Path) -> None:
+    path = write(tmp_path / "g.txt", "01/10", "010/101/010")
+    assert fault(read_puzzles, path, Connectivity()) == f"{path}, line 2: 9 cells after puzzles of 4; one size per file"
+
+
+# What `letgo data make` writes
+
+
+@pytest.mark.parametrize("task", SMALL_TASKS, ids=small)
+def test_an_npz_gives_back_what_was_put_in(tmp_path: Path, task: tasks.Task) -> None:
+    problem = make(task, 5, seed=3)
+    path = tmp_path / "a.npz"
+    save(path, problem, task, {"task": task.name, "size": None})
+    back = load_problems(path, task)
+    assert back.solution.equal(problem.solution)
+    assert back.given.equal(problem.given)
+    assert (back.context is None) == (problem.context is None)
+    if back.context is not None:
+        assert back.context.equal(problem.context)
+        assert back.context.dtype == torch.float32
+
+
+@pytest.mark.parametrize("task", SMALL_TASKS, ids=small)
+def test_a_puzzle_file_gives_back_the_clues(tmp_path: Path, task: tasks.Task) -> None:
+    problem = make(task, 5, seed=3)
+    path = tmp_path / "a.txt"
+    save(path, problem, task, {"task": task.name, "size": None})
+    back = load_problems(path, task)
+    assert back.given.equal(problem.given)
+    assert back.solution[back.given].equal(problem.solution[problem.given])
+    if back.context is not None:
+        assert back.context.equal(problem.context)
+    assert "puzzle 1 has no answer" in fault(load_problems, path, task, solved=True)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("task", [tasks.get("sudoku-extreme"), tasks.get("maze", size=6)], ids=small)
+def test_a_csv_gives_back_clues_and_answers(tmp_path: Path, task: tasks.Task, suffix: str) -> None:
+    problem = make(task, 5, seed=3)
+    path = tmp_path / f"a{suffix}"
+    save(path, problem, task, {"regime": "x"})
+    back = load_problems(path, task)
+    assert back.solution.equal(problem.solution)
+    assert back.given.equal(problem.given)
+
+
+def test_complete_boards_in_a_puzzle_file_count_as_solved(tmp_path: Path) -> None:
+    assert load_problems(write(tmp_path / "a.txt", ANSWER), Sudoku(), solved=True).given.all()
+
+
+def test_the_same_instances_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz", "a.csv.gz", "b.csv.gz"):
+        save(tmp_path / name, make(Sudoku(), 3, seed=1), Sudoku(), {"task": "sudoku", "size": None, "regime": "21"})
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}  # the zip format's "no date"
+
+
+def npz(path: Path, **changes: Any) -> Path:
+    """A good Latin file of two boards, with some arrays changed."""
+    problem = make(Latin(4), 2, seed=0)
+    arrays = {
+        "boards": problem.solution.numpy().astype(np.uint8),
+        "given": problem.given.numpy(),
+        "meta": np.array('{"task": "latin", "size": 4}'),
+    }
+    np.savez(path, **{name: value for name, value in (arrays | changes).items() if value is not None})
+    return path
+
+
+def swapped(boards: np.ndarray) -> np.ndarray:
+    """The second board with its first cell changed."""
+    boards = boards.copy()
+    boards[1, 0] = (boards[1, 0] + 1) % 4
+    return boards
+
+
+GOOD = make(Latin(4), 2, seed=0).solution.numpy().astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"boards": swapped(GOOD)}, ", board 1: breaks the rules of latin"),
+        ({"boards": GOOD + 1}, ", board 0: a symbol above 3, the task's last"),
+        ({"boards": GOOD[:, :9], "given": GOOD[:, :9] > 9}, ": boards of 9 cells; the task latin here has 16"),
+        ({"boards": GOOD.astype(np.int64)}, ": expected boards uint8 and given bool of one shape, got boards int64"),
+        ({"given": GOOD[:1] > 9}, ": expected boards uint8 and given bool of one shape"),
+        ({"boards": GOOD[:0], "given": GOOD[:0] > 9}, ": no boards in it"),
+        ({"given": None}, ": not an .npz of `letgo data make`: it has no array 'given'"),
+        ({"given": np.array([None])}, ": not an .npz of `letgo data make`, or cut short"),
+        ({"meta": np.array("latin")}, ": its meta does not say the task and the size"),
+        ({"meta": np.array('{"task": "queens", "size": 4}')}, ": made for the task queens, not latin"),
+        ({"context": np.zeros((2, 3, 3))}, ": boards (2, 16) do not fit their context (2, 3, 3)"),
+    ],
+)
+def test_an_npz_is_checked_against_the_task(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    assert len(load_npz(npz(tmp_path / "good.npz"), Latin(4))) == 2
+    path = npz(tmp_path / "a.npz", **changes)
+    assert fault(load_npz, path, Latin(4)).startswith(f"{path}{expected}")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "npy"])
+def test_a_damaged_or_foreign_npz_is_refused(tmp_path: Path, damage: str) -> None:
+    path = npz(tmp_path / "a.npz")
+    npy = io.BytesIO()
+    np.save(npy, GOOD)
+    content = {"cut": path.read_bytes()[:-40], "empty": b"", "text": b"hello", "npy": npy.getvalue()}
+    path.write_bytes(content[damage])
+    assert fault(load_npz, path, Latin(4)) == f"{path}: not an .npz of `letgo data make`, or cut short; make it again"
+
+
+def test_boards_made_for_sudoku_serve_sudoku_extreme_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    save(path, make(Sudoku(), 2, seed=0), Sudoku(), {"task": "sudoku", "size": None})
+    assert len(load_npz(path, tasks.get("sudoku-extreme"))) == 2
+
+
+def test_a_graph_file_brings_its_own_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    save(path, make(Connectivity(), 2, seed=0, regime="18"), Connectivity(), {"task": "connectivity", "size": None})
+    assert load_npz(path, Connectivity(size=12)).solution.shape == (2, 18 * 18)
+
+
+def test_a_csv_of_another_task_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", HEADER, ROW)
+    assert "not latin; use .npz or .txt" in fault(load_problems, path, Latin(4))
+    assert "not latin; use .npz or .txt" in fault(save, tmp_path / "b.csv", make(Latin(4), 1, 0), Latin(4), {})
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "old")
+    with pytest.raises(KeyboardInterrupt), written_atomically(path) as file:  # noqa: PT012
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def full_disk(path: Path) -> None:
+    with written_atomically(path) as file:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_one_line_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    assert fault(full_disk, path) == f"{path}: No space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    usual = write(tmp_path / "usual", "x")
+    with written_atomically(tmp_path / "new") as file:
+        file.write(b"x")
+    assert (tmp_path / "new").stat().st_mode == usual.stat().st_mode

@@ -1,0 +1,170 @@
+"""Paths: derivatives and score against autograd, every conversion of Eq. 17 there and back, and both end points."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+from torch import Tensor, distributions
+from torch.testing import assert_close
+
+from letgo.models.denoiser import ExactDenoiser, NoiseDenoiser, VelocityDenoiser
+from letgo.paths import PATHS, CosinePath, GaussianPath, LinearPath
+
+CONVERSIONS = ["eps", "score", "velocity", "x0_from_eps", "x0_from_score", "x0_from_velocity"]
+INTERIOR = torch.linspace(0.01, 0.99, 23, dtype=torch.float64).view(-1, 1, 1)
+
+
+def random_states(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def at(value: float, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.full((1, 1, 1), value, dtype=dtype)
+
+
+def test_the_cosine_path_is_the_papers() -> None:
+    t = INTERIOR
+    assert_close(CosinePath().alpha(t), torch.cos(math.pi * t / 2))
+    assert_close(CosinePath().beta(t), (1 - CosinePath().alpha(t) ** 2).sqrt())  # variance-preserving (Eq. 1)
+
+
+def test_the_linear_path_is_rectified_flow() -> None:
+    x0, noise = random_states(23, 0), random_states(23, 1)
+    assert_close(LinearPath().sample(x0, INTERIOR, noise), (1 - INTERIOR) * x0 + INTERIOR * noise)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_data_and_noise_end_points_are_exact(path: GaussianPath, dtype: torch.dtype) -> None:
+    assert path.alpha(at(0, dtype)) == 1
+    assert path.beta(at(0, dtype)) == 0
+    assert path.alpha(at(1, dtype)) == 0
+    assert path.beta(at(1, dtype)) == 1
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_derivatives_agree_with_autograd(path: GaussianPath, name: str) -> None:
+    t = torch.linspace(0, 1, 21, dtype=torch.float64).view(-1, 1, 1).requires_grad_()
+    (derivative,) = torch.autograd.grad(getattr(path, name)(t).sum(), t)
+    assert_close(getattr(path, f"d{name}")(t.detach()), derivative)
+
+
+def test_velocity_is_the_time_derivative_of_the_state(path: GaussianPath) -> None:
+    x0, noise = random_states(23, 0), random_states(23, 1)
+    x_t, derivative = torch.func.jvp(lambda t: path.sample(x0, t, noise), (INTERIOR,), (torch.ones_like(INTERIOR),))
+    assert_close(path.velocity(x_t, x0, INTERIOR), derivative)  # Eq. 19
+
+
+@pytest.mark.parametrize("quantity", ["eps", "score", "velocity"])
+def test_conversions_are_round_trips(path: GaussianPath, quantity: str) -> None:
+    x_t, x0 = random_states(23, 0), random_states(23, 1)
+    converted = getattr(path, quantity)(x_t, x0, INTERIOR)
+    assert_close(getattr(path, f"x0_from_{quantity}")(x_t, converted, INTERIOR), x0)
+
+
+def test_conversions_have_the_form_of_equation_17(path: GaussianPath) -> None:
+    x_t, x0, t = random_states(23, 0), random_states(23, 1), INTERIOR
+    alpha, beta, dalpha, dbeta = path.alpha(t), path.beta(t), path.dalpha(t), path.dbeta(t)
+    eps = (x_t - alpha * x0) / beta
+    assert_close(path.eps(x_t, x0, t), eps)
+    assert_close(path.score(x_t, x0, t), -eps / beta)
+    assert_close(path.velocity(x_t, x0, t), dbeta / beta * x_t + (dalpha - alpha * dbeta / beta) * x0)
+    marginal = dalpha / alpha * x_t + (beta**2 * dalpha / alpha - beta * dbeta) * (-eps / beta)
+    assert_close(path.velocity(x_t, x0, t), marginal)  # Eq. 20: the same velocity from the score
+
+
+def test_the_true_noise_comes_back(path: GaussianPath) -> None:
+    x0, noise = random_states(23, 0), random_states(23, 1)
+    assert_close(path.eps(path.sample(x0, INTERIOR, noise), x0, INTERIOR), noise)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("time", [0.0, 1.0])
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_conversions_are_finite_at_both_ends(path: GaussianPath, name: str, time: float, dtype: torch.dtype) -> None:
+    x_t, other = random_states(2, 0).to(dtype), random_states(2, 1).to(dtype)
+    result = getattr(path, name)(x_t, other, at(time, dtype))
+    assert result.isfinite().all()
+    assert result.dtype == dtype
+
+
+def test_what_the_ends_determine_is_exact(path: GaussianPath) -> None:
+    x, x0, zero, one = random_states(2, 0), random_states(2, 1), at(0), at(1)
+    assert_close(path.eps(x, x0, one), x)  # pure noise
+    assert_close(path.x0_from_eps(x, x0, zero), x)  # clean data: the prediction no longer matters
+    assert_close(path.x0_from_score(x, x0, zero), x)
+    for t in (zero, one):
+        x_t = x0 if t == 0 else x
+        assert_close(path.x0_from_velocity(x_t, path.velocity(x_t, x0, t), t), x0)
+
+
+@pytest.mark.parametrize("time", [0.05, 0.3, 0.7, 0.98])
+def test_score_is_the_gradient_of_an_exact_log_density(path: GaussianPath, time: float) -> None:
+    """q_t of a finite data set is a Gaussian mixture; torch.distributions writes down its density."""
+    data, t = random_states(5, 0), at(time)
+    x_t = path.sample(data[:3], t, random_states(3, 1)).requires_grad_()
+    components = distributions.Normal(path.alpha(t) * data, path.beta(t))
+    mixture = distributions.MixtureSameFamily(
+        distributions.Categorical(torch.ones(5, dtype=torch.float64)), distributions.Independent(components, 2)
+    )
+    (gradient,) = torch.autograd.grad(mixture.log_prob(x_t).sum(), x_t)
+    x_t = x_t.detach()
+    exact = ExactDenoiser(data, path)
+    assert_close(path.score(x_t, exact(x_t, t), t), gradient)
+    assert_close(path.x0_from_score(x_t, gradient, t), exact(x_t, t))  # Tweedie's formula (Eq. 5)
+
+
+@pytest.mark.parametrize("time", [0.05, 0.5, 0.98])
+def test_log_weights_are_the_log_density_that_the_score_needs(path: GaussianPath, time: float) -> None:
+    data, t = random_states(5, 0), at(time)
+    x_t = path.sample(data[:3], t, random_states(3, 1)).requires_grad_()
+    exact = ExactDenoiser(data, path)
+    shared = -x_t.flatten(1).square().sum(1) / (2 * path.beta(t).flatten() ** 2)  # the term that all states share
+    log_density = exact.log_weights(x_t, t).logsumexp(1) + shared
+    (gradient,) = torch.autograd.grad(log_density.sum(), x_t)
+    assert_close(path.score(x_t.detach(), exact(x_t.detach(), t), t), gradient)
+
+
+def test_the_exact_denoiser_averages_the_posterior_and_knows_the_ends(path: GaussianPath) -> None:
+    data, x = random_states(4, 0), random_states(4, 1)
+    exact = ExactDenoiser(data, path)
+    assert_close(exact(x, at(1)), data.mean(0).expand(4, -1, -1))  # pure noise says nothing
+    assert_close(exact(data, at(0)), data)
+    posterior = distributions.Normal(path.alpha(at(0.4)) * data, path.beta(at(0.4))).log_prob(x[:, None])
+    weights = posterior.sum((2, 3)).softmax(1)  # Bayes, by torch's own density
+    assert_close(exact(x, at(0.4)), torch.einsum("bn,ncd->bcd", weights, data))
+
+
+def test_foreign_networks_enter_as_denoisers(path: GaussianPath) -> None:
+    class Oracle(torch.nn.Module):
+        """Predicts what a velocity or noise network should, from the clean state that it was told."""
+
+        def __init__(self, quantity: str) -> None:
+            super().__init__()
+            self.convert = getattr(path, quantity)
+
+        def forward(self, x_t: Tensor, t: Tensor) -> Tensor:
+            return self.convert(x_t, x0, t)
+
+    x_t, x0 = random_states(23, 0), random_states(23, 1)
+    assert_close(VelocityDenoiser(Oracle("velocity"), path)(x_t, INTERIOR), x0)
+    assert_close(NoiseDenoiser(Oracle("eps"), path)(x_t, INTERIOR), x0)
+
+
+def test_paths_are_known_by_their_names() -> None:
+    assert PATHS == {"cosine": CosinePath, "linear": LinearPath}
+
+
+@pytest.mark.parametrize("wrong", [(1, 3, 4), (2, 3, 1), (3, 4), (2, 3, 5)])
+def test_wrong_shapes_are_refused_even_where_torch_would_broadcast(path: GaussianPath, wrong: tuple[int, ...]) -> None:
+    """This is also the proof that the shape checker is on while testing."""
+    x0 = torch.zeros(2, 3, 4)
+    with pytest.raises(TypeCheckError):
+        path.sample(x0, torch.ones(2, 1, 1), torch.zeros(wrong))
+
+
+def test_a_time_without_its_axes_is_refused(path: GaussianPath) -> None:
+    with pytest.raises(TypeCheckError):
+        path.sample(torch.zeros(4, 3, 4), torch.ones(4), torch.zeros(4, 3, 4))
