@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +13,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from letgo.codecs import OneHot
-from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, ddpm, tweedie
+from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, ddpm, euler, tweedie
 from letgo.models.denoiser import Denoiser, ExactDenoiser
-from letgo.paths import CosinePath, GaussianPath
+from letgo.paths import CosinePath, GaussianPath, LinearPath
 from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.sampling import trajectory, uniform_grid
@@ -44,12 +46,12 @@ def solved(boards: Tensor, rule: Rule, path: GaussianPath, count: int, clues: in
 @pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)
 @pytest.mark.parametrize("clues", [0, 4, 8])
 def test_every_sampler_always_solves_with_the_true_posterior(mini_boards: Tensor, rule: Rule, clues: int) -> None:
-    assert solved(mini_boards, rule, CosinePath(), count=48, clues=clues, told=True) == 48
+    assert solved(mini_boards, rule, CosinePath(), count=32, clues=clues, told=True) == 32
 
 
 @pytest.mark.parametrize("name", ["ddpm", "tweedie", "euler"])
 def test_the_linear_path_always_solves_with_the_true_posterior_too(mini_boards: Tensor, name: str) -> None:
-    assert solved(mini_boards, ALL_RULES[name], partial(lambda: __import__("letgo.paths").paths.LinearPath)()(), 48, 4, True) == 48
+    assert solved(mini_boards, ALL_RULES[name], LinearPath(), count=32, clues=4, told=True) == 32
 
 
 def test_pinning_alone_shows_the_gap_between_ddpm_and_tweedie(mini_boards: Tensor) -> None:
@@ -67,4 +69,39 @@ def test_pinning_alone_shows_the_gap_between_ddpm_and_tweedie(mini_boards: Tenso
 
 def test_without_clues_there_is_no_gap(mini_boards: Tensor) -> None:
     for rule in (ddpm, tweedie):
-        assert solved(mini_boards, rule, CosinePath(), count=48, clues=0, told=False) == 48
+        assert solved(mini_boards, rule, CosinePath(), count=32, clues=0, told=False) == 32
+
+
+@pytest.mark.parametrize("rule", [ddpm, euler])
+def test_generated_boards_are_uniform_over_all_288(mini_boards: Tensor, rule: Rule) -> None:
+    """Exact scores and small steps sample the data's own law. Fixed seed; a new one fails with odds of 1e-4."""
+    count, codec = 2880, OneHot(4)
+    nothing = Clues.none(torch.zeros(count, 16, 4))
+    exact = ExactDenoiser(codec.encode(mini_boards), CosinePath())
+    *_, final = trajectory(exact, CosinePath(), rule, uniform_grid(100), nothing, Noise.first(0, count))
+    index = {tuple(board): i for i, board in enumerate(mini_boards.tolist())}
+    found = torch.tensor([index[tuple(board)] for board in codec.decode(final.x).tolist()])
+    assert stats.chisquare(found.bincount(minlength=288).numpy()).pvalue > 1e-4
+
+
+def test_the_denoiser_that_is_told_the_clues_proposes_only_boards_that_keep_them(mini_boards: Tensor) -> None:
+    solution, given = puzzles(mini_boards, 20, clues=4)
+    clues = Clues(CODEC.encode(solution), given)
+    exact = ExactDenoiser(CODEC.encode(mini_boards), CosinePath(), clues)
+    assert isinstance(exact, Denoiser)
+    x_t = torch.randn(20, 16, 4, generator=torch.Generator().manual_seed(0))
+    proposal = exact(x_t, torch.full((1, 1, 1), 0.8))
+    assert_close(proposal[given], clues.values[given])
+    agreeing = [((mini_boards == board) | ~mask).all(1) for board, mask in zip(solution, given, strict=True)]
+    assert torch.equal(torch.stack(agreeing), ~exact.contradicts)
+    averages = torch.stack([CODEC.encode(mini_boards[keep]).mean(0) for keep in agreeing])
+    assert_close(exact(x_t, torch.ones(1, 1, 1)), averages)  # pure noise: every agreeing board counts alike
+
+
+def test_the_example_of_the_docs_runs() -> None:
+    script = Path(__file__).parents[1] / "examples" / "exact_denoiser.py"
+    command = [sys.executable, str(script), "--count", "20", "--steps", "20"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.count("| tweedie |") == 2
+    assert "n = 20 each, 20 steps, seed 0" in result.stdout
+    assert result.stderr == ""

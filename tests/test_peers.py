@@ -27,7 +27,7 @@ def cosine_betas() -> list[float]:
     return (1 - (alpha[1:] / alpha[:-1]) ** 2).tolist()
 
 
-def make_scheduler(name: str, **settings: object):  # noqa: ANN201 (diffusers is an optional peer without types)
+def make_scheduler(name: str, **settings: object):
     scheduler = getattr(diffusers, name)(
         num_train_timesteps=STEPS, trained_betas=cosine_betas(), prediction_type="sample", clip_sample=False, **settings
     )
@@ -67,7 +67,10 @@ def run_peer(step: PeerStep, x: Tensor, path: GaussianPath) -> list[Tensor]:
 
 
 def test_ddpm_agrees_with_diffusers() -> None:
-    scheduler, generator = make_scheduler("DDPMScheduler", variance_type="fixed_small"), torch.Generator().manual_seed(7)
+    scheduler, generator = (
+        make_scheduler("DDPMScheduler", variance_type="fixed_small"),
+        torch.Generator().manual_seed(7),
+    )
     ours = run_ours(ddpm, CosinePath(), draws())
 
     def step(x0_hat: Tensor, i: int, x: Tensor) -> Tensor:

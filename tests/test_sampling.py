@@ -63,8 +63,17 @@ def test_a_grid_needs_a_step(steps: int) -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [[0.0, 0.5, 1.0], [1.0, 0.5], [0.9, 0.0], [1.0, 0.5, 0.5, 0.0], [1.0, 0.2, 0.6, 0.0], [1.0, float("nan"), 0.0]]
-    + [[1.0], [], [1.0, 0.5, -0.1, 0.0]],
+    [
+        [0.0, 0.5, 1.0],
+        [1.0, 0.5],
+        [0.9, 0.0],
+        [1.0, 0.5, 0.5, 0.0],
+        [1.0, 0.2, 0.6, 0.0],
+        [1.0, 0.5, -0.1, 0.0],
+        [1.0, float("nan"), 0.0],
+        [1.0],
+        [],
+    ],
 )
 def test_a_wrong_grid_is_refused(times: list[float]) -> None:
     clues = some_clues(2)
@@ -185,9 +194,7 @@ def test_the_loop_is_lazy_and_can_be_left_early() -> None:
 def test_sampling_keeps_no_gradient() -> None:
     weight = torch.ones((), requires_grad=True)
     clues = some_clues(2)
-    for snapshot in trajectory(
-        lambda x, t: weight * x, CosinePath(), ddpm, uniform_grid(3), clues, Noise.first(0, 2)
-    ):
+    for snapshot in trajectory(lambda x, t: weight * x, CosinePath(), ddpm, uniform_grid(3), clues, Noise.first(0, 2)):
         assert not snapshot.x.requires_grad
         assert not snapshot.x0_hat.requires_grad
 
@@ -196,7 +203,7 @@ def test_another_step_function_can_be_handed_in() -> None:
     """A compiled step, for instance: it is called with the loop's own arguments once per step."""
     calls = []
 
-    def stay(denoise, path, rule, x_t, t, s, clues, noise, step):  # noqa: ANN001, ANN202
+    def stay(denoise, path, rule, x_t, t, s, clues, noise, step):
         calls.append((float(t), float(s), int(step)))
         return x_t, x_t
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import tempfile
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,35 +13,31 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS, Config
 
 Weights = dict[str, Tensor]
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes private files
-        os.replace(temporary, path)
-    except OSError as error:
-        raise LetgoError(f"cannot write {path}: {error.strerror or error}; what was saved before is intact") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=2) + "\n"
-    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
+    with written_atomically(path) as file:
+        file.write((json.dumps(value, indent=2) + "\n").encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    """One more line of a log; the file is closed between lines, so a killed run leaves at most half of one."""
+    try:
+        with path.open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+    except OSError as error:
+        raise LetgoError(f"cannot write {path}: {error.strerror or error}; what was saved before is intact") from None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Temporary files of a run that was killed while it saved."""
+    for path in (*folder.glob(".*.part"), *folder.glob("checkpoints/.*.part")):
+        path.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:
@@ -57,8 +51,8 @@ def read_json(path: Path) -> Any:
 
 def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
     tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in weights.items()}
-    data = save(tensors, metadata={"format": "pt"})
-    write_atomically(path, lambda p: p.write_bytes(data))
+    with written_atomically(path) as file:
+        file.write(save(tensors, metadata={"format": "pt"}))
 
 
 def load_weights(path: Path, prefix: str = "") -> Weights:
@@ -74,7 +68,10 @@ def load_weights(path: Path, prefix: str = "") -> Weights:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    write_atomically(path, lambda p: torch.save(state, p))
+    memory = io.BytesIO()  # given a path, torch reports a full disk as a RuntimeError of its own
+    torch.save(state, memory)
+    with written_atomically(path) as file:
+        file.write(memory.getbuffer())
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -84,10 +81,10 @@ def load_state(path: Path) -> dict[str, Any]:
         reason = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
         raise LetgoError(
             f"{path} is not a training state, or is cut short ({reason}); "
-            "remove it to start again from step 0, or restore it"
+            "restore it, or start again in another --out folder"
         ) from None
-    if not isinstance(state, dict) or not {"step", "raw", "ema", "optimizer"} <= set(state):
-        raise LetgoError(f"{path} is not a letgo training state; remove it to start again from step 0")
+    if not isinstance(state, dict) or not {"step", "config", "raw", "ema", "optimizer"} <= set(state):
+        raise LetgoError(f"{path} is not a letgo training state; restore it, or start again in another --out folder")
     return state
 
 
@@ -112,9 +109,16 @@ def locate(model: str) -> tuple[Path, int | None]:
     return _run_folder(model), None
 
 
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long for a file, such as a maze
+        return False
+
+
 def _run_folder(name: str) -> Path:
     path = Path(name)
-    if path.is_dir():
+    if is_folder(path):
         return path
     if name in PRESETS:
         raise LetgoError(
@@ -136,19 +140,27 @@ def _from_hub(identifier: str) -> Path:
         raise LetgoError(f"cannot fetch hub:{identifier}: {reason}; are you online?") from None
 
 
+def _build(path: Path) -> tuple[Config, torch.nn.Module]:
+    values = read_json(path)
+    try:
+        config = Config.from_dict(values)
+        return config, config.build_model()
+    except (LetgoError, TypeError) as error:  # a TypeError is an option that no network has
+        raise LetgoError(f"{path}: {error}; restore the file, or use another run") from None
+
+
 def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
     """A network in eval mode with its weights, and the folder it came from."""
     folder, step = locate(model)
-    config = Config.from_dict(read_json(folder / "config.json"))
+    config, network = _build(folder / "config.json")
     if step is None:
         weights = load_weights(folder / "model.safetensors")
     else:
         path = folder / "checkpoints" / f"{step}.safetensors"
         if not path.is_file():
-            kept = sorted(int(p.stem) for p in (folder / "checkpoints").glob("*.safetensors"))
+            kept = sorted(int(p.stem) for p in path.parent.glob("*.safetensors") if p.stem.isdigit())
             raise LetgoError(f"{folder} keeps no step {step}; it has {', '.join(map(str, kept)) or 'none'}")
         weights = load_weights(path, "ema.")
-    network = config.build_model()
     try:
         network.load_state_dict(weights)
     except RuntimeError:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from letgo import __version__
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, Parser
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
@@ -19,9 +23,43 @@ EPILOG = """examples:
 """
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise LetgoError(f"{message}; see `{self.prog} --help`")
+T = TypeVar("T")
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        if not text.removeprefix("-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least}, got '{text}'")
+        return int(text)
+
+    return whole_number
+
+
+def seed(text: str) -> int:
+    """32 bits: a training step's seed is (seed, step)."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"expected a seed from 0 to {2**32 - 1}, got '{text}'")
+    return int(text)
+
+
+def _real(least: float, most: float = math.inf) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"expected a number from {least:g} to {most:g}, got '{text}'")
+        return value
+
+    return number
+
+
+def _list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    def numbers(text: str) -> tuple[T, ...]:
+        return tuple(kind(part) for part in text.split(",") if part)
+
+    return numbers
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +69,14 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def _sampler(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=int, help="sampler steps (default: the model's own)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of instances and noise (default 0)")
+    parser.add_argument("--steps", type=_at_least(1), help="sampler steps (default: the model's own)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of instances and noise (default 0)")
     parser.add_argument("--sigma", type=float, help="noise scale of em and em-decay (default: as tuned)")
     parser.add_argument("--tau-start", type=float, help="progress 1 - t at which em-decay begins to fall")
     parser.add_argument("--variance", type=float, default=1.0, help="factor on the rule's variance (Figure 11)")
     parser.add_argument("--soft-until", type=float, help="t*: soft pinning while t >= t* (default: always hard)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    parser.add_argument("--batch", type=int, help="boards sampled together")
+    parser.add_argument("--batch", type=_at_least(1), help="boards sampled together")
 
 
 def build_parser() -> Parser:
@@ -56,7 +94,7 @@ def build_parser() -> Parser:
     solve.add_argument("--file", help="puzzles, one per line; - for standard input")
     solve.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
     solve.add_argument("--rule", default="tweedie", help="ddpm ddim tweedie euler heun em em-decay")
-    solve.add_argument("--tries", type=int, default=10, help="how often to try a puzzle (default 10)")
+    solve.add_argument("--tries", type=_at_least(1), default=10, help="how often to try a puzzle (default 10)")
     solve.add_argument("--no-verify", action="store_true", help="one try to the end, no look at the rules on the way")
     solve.add_argument("--json", action="store_true", help="one JSON object per puzzle")
     solve.add_argument("--show", action="store_true", help="draw the boards")
@@ -65,7 +103,7 @@ def build_parser() -> Parser:
 
     generate = commands.add_parser("generate", help="draw boards without clues")
     generate.add_argument("name", metavar="NAME", help="a task or model")
-    generate.add_argument("--count", type=int, default=1)
+    generate.add_argument("--count", type=_at_least(1), default=1)
     generate.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
     generate.add_argument("--rule", default="tweedie")
     generate.add_argument("--json", action="store_true", help="one object with boards, their validity and the rate")
@@ -82,22 +120,24 @@ def build_parser() -> Parser:
     train.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
     train.add_argument("--out", type=Path, metavar="RUN", help="the run folder; repeat the command to resume")
     train.add_argument("--data", help="training instances (.npz, .csv, .csv.gz, .txt); default: generated")
-    train.add_argument("--steps", type=int, help="optimiser steps; schedules follow this number")
-    train.add_argument("--max-seconds", type=float, help="stop cleanly after this time and save")
-    train.add_argument("--seed", type=int)
-    train.add_argument("--seeds", help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2")
+    train.add_argument("--steps", type=_at_least(1), help="optimiser steps; schedules follow this number")
+    train.add_argument("--max-seconds", type=_real(0.0), help="stop cleanly after this time and save")
+    train.add_argument("--seed", type=seed)
+    train.add_argument("--seeds", type=_list_of(seed), help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    train.add_argument("--batch", type=int)
-    train.add_argument("--learning-rate", type=float)
-    train.add_argument("--warmup", type=int, help="steps of linear warm-up")
-    train.add_argument("--decay", type=float, help="share of the steps, at the end, for the rate to fall to 0")
+    train.add_argument("--batch", type=_at_least(1))
+    train.add_argument("--learning-rate", type=_real(0.0))
+    train.add_argument("--warmup", type=_at_least(0), help="steps of linear warm-up")
+    train.add_argument("--decay", type=_real(0.0, 1.0), help="share of the steps, at the end, for the rate to fall to 0")
     train.add_argument("--precision", choices=["auto", "bf16", "fp16", "fp32"])
-    train.add_argument("--boards", type=int, help="how many instances to generate")
-    train.add_argument("--simple-weight", type=float, help="lambda_simple of self-correction")
+    train.add_argument("--boards", type=_at_least(1), help="how many instances to generate")
+    train.add_argument("--simple-weight", type=_real(0.0), help="lambda_simple of self-correction")
     train.add_argument("--full-gradient", action="store_true", help="Algorithm 2 to the letter (dearer)")
-    train.add_argument("--keep", help="steps whose weights are kept, e.g. 1000,2000")
-    train.add_argument("--validate", type=int, help="instances that choose between EMA and raw weights; 0: keep EMA")
-    train.add_argument("--log-every", type=int, default=100)
+    train.add_argument("--keep", type=_list_of(_at_least(1)), help="steps whose weights are kept, e.g. 1000,2000")
+    train.add_argument(
+        "--validate", type=_at_least(0), help="instances that choose between EMA and raw weights; 0: keep EMA"
+    )
+    train.add_argument("--log-every", type=_at_least(1), default=100)
     train.add_argument("--tensorboard", action="store_true")
     train.add_argument("--plain", action="store_true", help="no compilation, no CUDA graph")
     train.add_argument("--dry-run", action="store_true", help="print the configuration and stop")
@@ -107,11 +147,12 @@ def build_parser() -> Parser:
     evaluate.add_argument("model", metavar="MODEL", help="shipped name, run folder, RUN@STEP or hub:ID")
     evaluate.add_argument("--rule", required=True, help="ddpm ddim tweedie euler heun em em-decay")
     evaluate.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
-    evaluate.add_argument("--count", type=int, default=2000, help="instances (default 2000)")
-    evaluate.add_argument("--passes", type=int, default=1, help="k of pass@k")
+    evaluate.add_argument("--count", type=_at_least(1), default=2000, help="instances (default 2000)")
+    evaluate.add_argument("--passes", type=_at_least(1), default=1, help="k of pass@k")
     evaluate.add_argument("--data", help="take instances from this file")
     evaluate.add_argument("--json", action="store_true")
     evaluate.add_argument("--out", type=Path, help="write the JSON report here")
+    evaluate.add_argument("--plain", action="store_true", help="no compilation: quicker for a short measurement")
     _sampler(evaluate)
     _common(evaluate)
 
@@ -119,14 +160,15 @@ def build_parser() -> Parser:
     tune.add_argument("run", metavar="RUN")
     tune.add_argument("--rule", required=True, choices=["em", "em-decay"])
     tune.add_argument("--regime")
-    tune.add_argument("--count", type=int, default=500)
-    tune.add_argument("--steps", type=int)
-    tune.add_argument("--seed", type=int, default=0)
-    tune.add_argument("--sigmas", help="values to try, e.g. 0.05,0.1,0.2")
-    tune.add_argument("--tau-starts", help="values to try, e.g. 0.6,0.7,0.8")
+    tune.add_argument("--count", type=_at_least(1), default=500)
+    tune.add_argument("--steps", type=_at_least(1))
+    tune.add_argument("--seed", type=seed, default=0)
+    tune.add_argument("--sigmas", type=_list_of(_real(0.0)), help="values to try, e.g. 0.05,0.1,0.2")
+    tune.add_argument("--tau-starts", type=_list_of(_real(0.0, 1.0)), help="values to try, e.g. 0.6,0.7,0.8")
     tune.add_argument("--data", help="validation instances from this file")
     tune.add_argument("--device", default="auto")
-    tune.add_argument("--batch", type=int)
+    tune.add_argument("--plain", action="store_true", help="no compilation")
+    tune.add_argument("--batch", type=_at_least(1))
     tune.add_argument("--json", action="store_true")
     tune.add_argument("--out", type=Path, help="write here instead of RUN/tune-RULE.json")
     _common(tune)
@@ -159,7 +201,12 @@ def _dispatch(words: list[str]) -> int:
         from letgo import commands_data
 
         return commands_data.main(words[1:])
-    args = build_parser().parse_args(words)
+    args, rest = build_parser().parse_known_args(words)
+    if args.command == "solve" and not any(word.startswith("-") for word in rest):
+        args.words += rest  # argparse gives up on puzzles that come after an option
+    elif rest:
+        raise LetgoError(f"unrecognized arguments: {' '.join(rest)}; see `letgo {args.command} --help`")
+    args.command_line = "letgo " + shlex.join(words)
     if args.command is None:
         build_parser().print_help()
         return 0

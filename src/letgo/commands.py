@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import locate, read_json, shipped, write_json
+from letgo.checkpoints import is_folder, locate, read_json, shipped, write_json
 from letgo.data.puzzles import read_puzzles
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
@@ -29,12 +28,10 @@ def _settings(args: argparse.Namespace) -> dict[str, float | None]:
     return {name: getattr(args, name) for name in names}
 
 
-def _command() -> str:
-    return "letgo " + shlex.join(sys.argv[1:])
-
-
 def _load_for(name: str | None, model: str | None, device: str) -> Solver:
     """The model that NAME and --model ask for; a task's own model has the task's name."""
+    if model and name and name not in TASKS:
+        raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
     solver = load(model or name or "sudoku", device)
     if model and name in TASKS and solver.task.name != name and solver.config.task != name:
         raise LetgoError(f"model '{model}' was trained for {solver.task.name}, not for {name}")
@@ -46,7 +43,7 @@ def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     if not words:
         return None, []
     known = words[0] in TASKS or words[0] in PRESETS or words[0] in shipped()
-    if known or words[0].startswith("hub:") or Path(words[0].rpartition("@")[0] or words[0]).is_dir():
+    if known or words[0].startswith("hub:") or is_folder(Path(words[0].rpartition("@")[0] or words[0])):
         return words[0], words[1:]
     return None, words
 
@@ -59,6 +56,8 @@ def _parse_words(solver: Solver, puzzles: list[str]) -> Problem:
         except LetgoError as error:
             where = f"puzzle {number}" if len(puzzles) > 1 else "the puzzle"
             raise LetgoError(f"{where}: {error}") from None
+        if problems[-1].solution.shape != problems[0].solution.shape:
+            raise LetgoError(f"puzzle {number} has another size than puzzle 1; solve them one size at a time")
     return Problem.cat(problems)
 
 
@@ -123,8 +122,6 @@ def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
 
 
 def generate(args: argparse.Namespace) -> int:
-    import torch
-
     solver = _load_for(args.name, args.model, args.device)
     problem = solver.empty(args.count)
     rule, used = solver.rule(args.rule, **_settings(args))  # pyright: ignore[reportArgumentType]
@@ -148,7 +145,6 @@ def generate(args: argparse.Namespace) -> int:
     if not args.quiet:
         invalid = int((~valid).sum())
         print(f"{len(lines) - invalid} of {len(lines)} obey the rules", file=sys.stderr)
-    assert torch.is_tensor(x)
     return 0
 
 
@@ -156,14 +152,19 @@ def evaluate(args: argparse.Namespace) -> int:
     from letgo.evaluate import evaluate as measure
     from letgo.evaluate import instances
 
-    solver = load(args.model, args.device)
+    solver = load(args.model, args.device, not args.plain)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     scores = measure(
         solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show,
         **_settings(args),
     )  # fmt: skip
-    report = {"model": args.model, "regime": args.regime or solver.task.regimes[0], **scores, "command": _command()}
+    report = {
+        "model": args.model,
+        "regime": args.regime or solver.task.regimes[0],
+        **scores,
+        "command": args.command_line,
+    }
     if args.out:
         write_json(args.out, report)
     if args.json:
@@ -177,7 +178,9 @@ def summary(report: dict[str, Any]) -> str:
     """The report as a few lines for a reader."""
 
     def span(score: dict[str, Any]) -> str:
-        return f"{score['value']:.4f}  [{score['low']:.4f}, {score['high']:.4f}]  n={score['n']}"
+        known = score["low"] is not None  # one board has no spread to judge by
+        interval = f"  [{score['low']:.4f}, {score['high']:.4f}]" if known else ""
+        return f"{score['value']:.4f}{interval}  n={score['n']}"
 
     settings = " ".join(f"{k}={v:g}" for k, v in report["settings"].items())
     head = f"{report['model']}  {report['task']} {report['regime']}  {report['rule']} {settings}".rstrip()
@@ -199,27 +202,15 @@ def tune(args: argparse.Namespace) -> int:
     from letgo.evaluate import instances
     from letgo.tune import tune as choose
 
-    solver = load(args.run, args.device)
+    solver = load(args.run, args.device, not args.plain)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data, purpose="valid")
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
-    table = choose(
-        solver, args.rule, problem, _numbers(args.sigmas), _numbers(args.tau_starts), args.steps, args.seed,
-        args.batch, show,
-    )  # fmt: skip
-    table = {**table, "regime": args.regime or solver.task.regimes[0], "command": _command()}
+    table = choose(solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show)
+    table = {**table, "regime": args.regime or solver.task.regimes[0], "command": args.command_line}
     folder, _ = locate(args.run)
     write_json(args.out or folder / f"tune-{args.rule}.json", table)
     print(json.dumps(table if args.json else table["best"]))
     return 0
-
-
-def _numbers(text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(",") if part)
-    except ValueError:
-        raise LetgoError(f"expected numbers separated by commas, got '{text}'") from None
 
 
 def models(args: argparse.Namespace) -> int:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from letgo.errors import LetgoError
+from letgo.errors import Parser
 
 if TYPE_CHECKING:
     from letgo.data.check import Report
 
 FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise LetgoError(f"{message}; see `{self.prog} --help`")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -29,7 +24,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def main(words: list[str]) -> int:
     """`letgo data WORDS`."""
-    parser = _Parser(prog="letgo data", description="Make, fetch and check data files.")
+    parser = Parser(prog="letgo data", description="Make, fetch and check data files.")
     _add_actions(parser)
     return run(parser.parse_args(words))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def training_instances(config: Config, data: str | None) -> Problem:
     """From a file, or drawn by the task's own generator with the run's seed."""
     task = config.build_task()
     if data is not None:
-        return load_problems(Path(data), task)
+        return load_problems(Path(data), task, solved=True)
     return task.generate(config.boards, data_rng(config.seed, "train"), "train")
 
 
@@ -56,7 +56,7 @@ def validate(config: Config, out: Path, device: torch.device, count: int, seed: 
     def score(weights: dict[str, torch.Tensor]) -> float:
         network = config.build_model()
         network.load_state_dict(weights)
-        solver = Solver(config, network, device.type)
+        solver = Solver(config, network, device.type, fast=False)
         return evaluate(solver, "euler", problem)["validity"]["value"]
 
     return choose_weights(out, score)
@@ -71,15 +71,22 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.out is None:
         raise LetgoError("train needs --out RUN, the folder to write to")
-    seeds = [config.seed] if args.seeds is None else [int(s) for s in args.seeds.split(",")]
-    status = 0
-    for seed in seeds:
-        folder = args.out if args.seeds is None else args.out / f"s{seed}"
-        status = run_one(args, replace(config, seed=seed), folder) or status
-    return status
+    if not args.seeds:
+        return run_one(args, config, args.out, args.max_seconds)
+    if args.seed is not None:
+        raise LetgoError("give --seed or --seeds, not both")
+    end = None if args.max_seconds is None else time.monotonic() + args.max_seconds
+    for seed in args.seeds:
+        left = None if end is None else end - time.monotonic()  # one limit for all seeds together
+        if left is not None and left <= 0:
+            break
+        status = run_one(args, replace(config, seed=seed), args.out / f"s{seed}", left)
+        if status != 0:  # interrupted: the other seeds must not begin
+            return status
+    return 0
 
 
-def run_one(args: argparse.Namespace, config: Config, out: Path) -> int:
+def run_one(args: argparse.Namespace, config: Config, out: Path, max_seconds: float | None) -> int:
     device = pick_device(args.device)
     show = Progress(f"{config.name} on {device_name(device)}: step", args.progress, args.quiet)
 
@@ -90,20 +97,20 @@ def run_one(args: argparse.Namespace, config: Config, out: Path) -> int:
         if not args.quiet:
             print(text, file=sys.stderr)
 
-    keep = KEEP if args.keep is None else tuple(int(s) for s in args.keep.split(",") if s)
+    keep = KEEP if args.keep is None else args.keep
     result = train(
         config,
         lambda: training_instances(config, args.data),
         out,
         device,
-        args.max_seconds,
+        max_seconds,
         keep,
         report,
         args.log_every,
         args.tensorboard,
         None if args.plain is False else False,
     )
-    again = "letgo " + shlex.join(sys.argv[1:]) if sys.argv[1:] else "the same command"
+    again = args.command_line
     if result.stopped_by != "done":
         show.close()
         say(f"stopped at step {result.step:,} of {config.steps:,}; saved in {out}. To go on: {again}")

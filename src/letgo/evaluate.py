@@ -9,16 +9,11 @@ from typing import Any
 
 import torch
 
-from letgo import __version__
-
-try:
-    from letgo import metrics
-except ImportError:
-    pass
+from letgo import __version__, metrics
 from letgo.data.load import load_problems
 from letgo.errors import LetgoError
 from letgo.rng import data_rng
-from letgo.solver import Solver
+from letgo.solver import Solver, calls_per_step
 from letgo.tasks import Problem, Task
 
 
@@ -57,7 +52,7 @@ def evaluate(
     if passes < 1:
         raise LetgoError(f"passes must be at least 1, got {passes}")
     made, used = solver.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
-    steps = steps or solver.config.sample_steps
+    steps = solver.steps(steps)
     started = time.perf_counter()
     tries = []
     for attempt in range(passes):
@@ -70,7 +65,7 @@ def evaluate(
     seconds = time.perf_counter() - started
     boards = [solver.codec.decode(x) for x in tries]
     valid = torch.stack([solver.task.validate(b, problem) for b in boards], dim=1)
-    calls = steps * (2 if rule == "heun" else 1) * passes * len(problem)
+    calls = steps * calls_per_step(rule) * passes * len(problem)
     if soft_until is not None:
         used = {**used, "soft_until": soft_until}
     report: dict[str, Any] = {
@@ -80,10 +75,10 @@ def evaluate(
         "steps": steps,
         "count": len(problem),
         "seed": seed,
-        "validity": metrics.validity(valid[:, 0]).as_dict(),
+        "validity": metrics.Rate.of(valid[:, 0]).as_dict(),
         "pass_at_k": {"k": passes, **metrics.pass_at_k(valid).as_dict()},
-        "violation_rate": metrics.violation_rate(solver.task, boards[0], problem).as_dict(),
-        "codeword_distance": metrics.codeword_distance(solver.codec, tries[0], problem).as_dict(),
+        "violation_rate": metrics.violation_rate(boards[0], problem, solver.task).as_dict(),
+        "codeword_distance": metrics.codeword_distance(tries[0], problem.given, solver.codec).as_dict(),
         "uniqueness": metrics.valid_uniqueness(boards[0], valid[:, 0]).as_dict(),
         **extra_scores(solver.task, boards[0], problem),
         "calls": calls,
@@ -105,7 +100,7 @@ def extra_scores(task: Task, boards: torch.Tensor, problem: Problem) -> dict[str
         from letgo.tasks.maze import marked_share, path_length_optimal
 
         return {
-            "length": metrics.validity(path_length_optimal(boards, problem)).as_dict(),
+            "length": metrics.Rate.of(path_length_optimal(boards, problem)).as_dict(),
             "marked_share": metrics.Mean(marked_share(boards, problem)).as_dict(),
         }
     return {}

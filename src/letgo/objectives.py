@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from letgo.shapes import State, Time
 Network = Callable[[State, Time, Tensor | None], State]
 
 
+@runtime_checkable
 class Objective(Protocol):
     def __call__(
         self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None

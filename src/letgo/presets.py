@@ -47,7 +47,9 @@ class Config:
     sample_steps: int = 200
 
     @staticmethod
-    def from_dict(values: dict[str, Any]) -> Config:
+    def from_dict(values: Any) -> Config:
+        if not isinstance(values, dict):
+            raise LetgoError(f"not a letgo configuration: {type(values).__name__} instead of an object")
         known = {f.name for f in fields(Config)}
         unknown = sorted(set(values) - known)
         if unknown or not {"name", "task"} <= set(values):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from letgo.checkpoints import load_model
+from letgo.checkpoints import load_model, read_json
 from letgo.errors import LetgoError
 from letgo.kernels import Rule, make_rule
 from letgo.pinning import Clues
@@ -41,6 +42,10 @@ class Answer:
         return asdict(self)
 
 
+def calls_per_step(rule: str) -> int:
+    return 2 if rule == "heun" else 1
+
+
 def pick_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -52,15 +57,31 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def identities(problem: Problem) -> Int[Tensor, "batch"]:
+    """A puzzle's own number, 32 bits: its noise, so its answer, is the same wherever it stands in a list."""
+    clues = torch.where(problem.given, problem.solution, -1).to("cpu", torch.int64)
+    context = torch.empty(len(clues), 0) if problem.context is None else problem.context.cpu().float()
+    rows = zip(clues.numpy(), context.numpy(), strict=True)
+    return torch.tensor([zlib.crc32(c.tobytes() + a.tobytes()) for c, a in rows])
+
+
 class Solver:
     """Task, codec, path and network. `letgo.load(name)` returns one."""
 
-    def __init__(self, config: Config, network: torch.nn.Module, device: str = "cpu", folder: Path | None = None):
+    def __init__(
+        self,
+        config: Config,
+        network: torch.nn.Module,
+        device: str = "cpu",
+        folder: Path | None = None,
+        fast: bool = True,
+    ):
         self.config, self.folder = config, folder
         self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
-        self.forward = torch.compile(self.network, dynamic=False) if self.device.type == "cuda" else self.network
+        compiled = fast and self.device.type == "cuda"
+        self.forward = torch.compile(self.network, dynamic=False) if compiled else self.network
 
     def default_batch(self) -> int:
         """On the CPU a small fixed chunk, so that an answer never depends on its neighbours; on a GPU a large one."""
@@ -73,7 +94,10 @@ class Solver:
         path = None if self.folder is None else self.folder / f"tune-{rule}.json"
         if path is None or not path.is_file():
             return {}
-        best = json.loads(path.read_text(encoding="utf-8"))["best"]
+        table = read_json(path)
+        best = table.get("best") if isinstance(table, dict) else None
+        if not isinstance(best, dict):
+            raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
         return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
 
     def rule(
@@ -107,9 +131,14 @@ class Solver:
         clues, times = self.clues(problem, soft_until), uniform_grid(steps)
         return trajectory(self.denoise(problem.context), self.path, rule, times, clues, noise)
 
+    def steps(self, asked: int | None) -> int:
+        return self.config.sample_steps if asked is None else asked
+
     def chunks(self, problem: Problem, noise: Noise, batch: int | None) -> Iterator[tuple[int, Problem, Noise]]:
         """Fixed-size pieces with their true length; the last is padded by repeating its first instance."""
-        size = batch or self.default_batch()
+        size = self.default_batch() if batch is None else batch
+        if size < 1:
+            raise LetgoError(f"batch must be at least 1, got {size}")
         for start in range(0, len(problem), size):
             count = min(size, len(problem) - start)
             index = torch.arange(start, start + size)
@@ -132,7 +161,7 @@ class Solver:
         noise = Noise(seed, noise.instance, noise.attempt + attempt)
         finals, done = [], 0
         for count, part, part_noise in self.chunks(problem, noise, batch):
-            run = self.run(part, part_noise, rule, steps or self.config.sample_steps, soft_until)
+            run = self.run(part, part_noise, rule, self.steps(steps), soft_until)
             last = deque(run, maxlen=1).pop()  # keeps one snapshot: memory is flat in the number of steps
             finals.append(last.x[:count].float().cpu())
             done += count
@@ -145,7 +174,12 @@ class Solver:
             return puzzles
         if isinstance(puzzles, str):
             raise LetgoError("puzzles must be a list of strings; wrap a single one: [puzzle]")
-        return Problem.cat([self.task.parse(text) for text in puzzles])
+        if len(puzzles) == 0:
+            raise LetgoError("no puzzles to solve; expected a list of strings, one puzzle each")
+        problems = [self.task.parse(text) for text in puzzles]
+        if len({p.solution.shape for p in problems}) > 1:
+            raise LetgoError("puzzles of several sizes do not fit in one batch; solve them one size at a time")
+        return Problem.cat(problems)
 
     def solve(
         self,
@@ -167,7 +201,7 @@ class Solver:
             raise LetgoError("without verification nothing tells which try to keep; use tries=1 or keep verify on")
         soft_until = settings.pop("soft_until", None)
         made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
-        steps = steps or self.config.sample_steps
+        steps = self.steps(steps)
         unsolved = torch.arange(len(problem))
         boards = torch.zeros_like(problem.solution)
         solved = torch.zeros(len(problem), dtype=torch.bool)
@@ -175,7 +209,7 @@ class Solver:
         seconds = [0.0] * len(problem)
         for attempt in range(tries):
             part = problem[unsolved]
-            instance = unsolved.to(self.device)
+            instance = identities(part).to(self.device)
             noise = Noise(seed, instance, torch.full_like(instance, attempt))
             position = 0
             for count, piece, piece_noise in self.chunks(part, noise, batch):
@@ -185,7 +219,7 @@ class Solver:
                 for i in range(count):
                     at = int(unsolved[position + i])
                     boards[at], solved[at] = found[i], ok[i]
-                    calls[at] += int(spent[i])
+                    calls[at] += int(spent[i]) * calls_per_step(rule)
                     used[at] += 1
                     seconds[at] += elapsed
                 position += count
@@ -204,7 +238,7 @@ class Solver:
     def _attempt(
         self, problem: Problem, noise: Noise, rule: Rule, steps: int, verify: bool, soft_until: float | None
     ) -> tuple[Symbols, Tensor, Tensor]:
-        """Boards, whether each is valid, and the network calls until it was."""
+        """Boards, whether each is valid, and the steps until it was."""
         boards = torch.zeros_like(problem.solution)
         done = torch.zeros(len(problem), dtype=torch.bool)
         spent = torch.full((len(problem),), steps)
@@ -256,12 +290,12 @@ class Solver:
         problem = self.task.parse(puzzle) if isinstance(puzzle, str) else puzzle
         soft_until = settings.pop("soft_until", None)
         made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
-        first = Noise.first(seed, len(problem), self.device)
-        noise = Noise(seed, first.instance, first.attempt + attempt)
-        return self.run(problem, noise, made, steps or self.config.sample_steps, soft_until)
+        instance = identities(problem).to(self.device)
+        noise = Noise(seed, instance, torch.full_like(instance, attempt))
+        return self.run(problem, noise, made, self.steps(steps), soft_until)
 
 
-def load(model: str, device: str = "cpu") -> Solver:
-    """A shipped name, a run folder, RUN@STEP or hub:ID."""
+def load(model: str, device: str = "cpu", fast: bool = True) -> Solver:
+    """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` a GPU is used as it is, uncompiled."""
     config, network, folder = load_model(model)
-    return Solver(config, network, device, folder)
+    return Solver(config, network, device, folder, fast)

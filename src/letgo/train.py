@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from letgo.checkpoints import load_state, read_json, save_state, save_weights, write_atomically, write_json
+from letgo.checkpoints import (
+    append_line,
+    load_state,
+    read_json,
+    remove_leftovers,
+    save_state,
+    save_weights,
+    write_json,
+)
+from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
 from letgo.pinning import Clues
 from letgo.presets import KEEP, Config
@@ -87,8 +97,8 @@ class Trainer:
             raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
         self.precision = precision
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
-        self.loss_sum: dict[str, Tensor] = {}
-        self.steps_done = 0
+        self.loss_sum: dict[str, Tensor] = {}  # since step `logged`
+        self.steps_done = self.logged = 0
         fast = cuda if fast is None else fast
         self.graph: torch.cuda.CUDAGraph | None = None
         self.capture = fast and precision != "fp16"  # the scaler's skipped steps do not fit in a graph
@@ -142,12 +152,16 @@ class Trainer:
         with torch.cuda.graph(self.graph):
             self._body()
 
-    def mean_losses(self, steps: int) -> dict[str, float]:
+    def mean_losses(self) -> dict[str, float]:
         """The means since the last call."""
+        steps, self.logged = self.steps_done - self.logged, self.steps_done
         means = {name: float(total) / max(steps, 1) for name, total in self.loss_sum.items()}
         for total in self.loss_sum.values():
             total.zero_()
         return means
+
+    def finite(self) -> bool:
+        return all(bool(x.isfinite().all()) for x in [*self.loss_sum.values(), *self.parameters])
 
     def weights(self, kind: str) -> dict[str, Tensor]:
         names = [n for n, p in self.model.named_parameters() if p.requires_grad]
@@ -162,15 +176,17 @@ class Trainer:
             "ema": self.weights("ema"),
             "optimizer": self.optimizer.state_dict()["state"],
             "scaler": self.scaler.state_dict(),
+            "loss_sum": self.loss_sum,
+            "logged": self.logged,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        try:
-            for kind in ("raw", "ema"):
-                for name, target in self.weights(kind).items():
-                    target.copy_(state[kind][name])
-        except (KeyError, RuntimeError):
-            raise LetgoError("the saved state belongs to another network; use a new --out folder") from None
+        for kind in ("raw", "ema"):
+            mine, saved = self.weights(kind), state[kind]
+            if {n: v.shape for n, v in mine.items()} != {n: v.shape for n, v in saved.items()}:
+                raise LetgoError("the saved state belongs to another network; use a new --out folder")
+            for name, target in mine.items():
+                target.copy_(saved[name])
         full = self.optimizer.state_dict()
         full["state"] = state["optimizer"]
         self.optimizer.load_state_dict(full)
@@ -179,6 +195,8 @@ class Trainer:
         if self.scaler.is_enabled() and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
         self.steps_done = int(state["step"])
+        self.logged = int(state.get("logged", self.steps_done))
+        self.loss_sum = {name: total.to(self.device) for name, total in state.get("loss_sum", {}).items()}
         if self.device.type == "cuda":
             torch.cuda.manual_seed((self.config.seed << 32) + self.steps_done)
 
@@ -234,18 +252,23 @@ def train(
         trainer.restore(state)
         spent = float(state.get("seconds", 0.0))
     write_json(out / "config.json", config.as_dict())
+    remove_leftovers(out)
+    (out / "validation.json").unlink(missing_ok=True)  # it speaks of weights that are about to be replaced
     metrics = out / "metrics.jsonl"
     _drop_later_lines(metrics, trainer.steps_done)
     writer = _summary_writer(out) if tensorboard else None
 
     def save() -> None:
+        if not trainer.finite():
+            raise _diverged(out, trainer.steps_done)
         save_state(out / "state.pt", {**trainer.state(), "seconds": spent + time.monotonic() - started})
         save_weights(out / "model.safetensors", trainer.weights("ema"))
 
-    last_save = logged_at = time.monotonic()
-    logged = trainer.steps_done
+    save()  # from here on a killed run can be resumed, even before its first minute is over
+    last_save = timed_at = time.monotonic()
+    timed_from = trainer.steps_done
     stopped_by, caught_signal = "done", 0
-    with interruptible() as caught, metrics.open("a", encoding="utf-8") as log:
+    with interruptible() as caught:
         while trainer.steps_done < config.steps:
             if caught:
                 stopped_by, caught_signal = "signal", caught[0]
@@ -256,20 +279,18 @@ def train(
             trainer.step()
             step = trainer.steps_done
             if step % log_every == 0 or step == config.steps:
-                losses = trainer.mean_losses(step - logged)
+                losses = trainer.mean_losses()
+                if not all(map(math.isfinite, losses.values())):
+                    raise _diverged(out, step)
                 now = time.monotonic()
-                speed = (step - logged) / max(now - logged_at, 1e-9)
-                logged, logged_at = step, now
-                entry = {"step": step, **losses, "steps_per_second": round(speed, 2)}
-                log.write(json.dumps(entry) + "\n")
-                log.flush()
+                speed = (step - timed_from) / max(now - timed_at, 1e-9)
+                timed_from, timed_at = step, now
+                append_line(metrics, json.dumps({"step": step, **losses, "steps_per_second": round(speed, 2)}))
                 if writer is not None:
                     for name, value in losses.items():
                         writer.add_scalar(name, value, step)
                 if report is not None:
                     report(step, config.steps, speed, losses)
-                if not all(value < float("inf") for value in losses.values()):
-                    raise LetgoError(f"the loss is no longer finite at step {step}; lower --learning-rate and resume")
             if step in keep:
                 both = {f"{k}.{n}": v for k in ("raw", "ema") for n, v in trainer.weights(k).items()}
                 save_weights(out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
@@ -280,6 +301,13 @@ def train(
     if writer is not None:
         writer.close()
     return Result(trainer.steps_done, spent + time.monotonic() - started, stopped_by, caught_signal)
+
+
+def _diverged(out: Path, step: int) -> LetgoError:
+    return LetgoError(
+        f"the loss is no longer finite at step {step}; {out} keeps what was saved before; "
+        "start again in another --out with a lower --learning-rate"
+    )
 
 
 def _same_run(config: Config, state: dict[str, Any], out: Path) -> Config:
@@ -293,6 +321,8 @@ def _same_run(config: Config, state: dict[str, Any], out: Path) -> Config:
             f"{out} was started with {first}={saved.as_dict()[first]!r}, not {config.as_dict()[first]!r}; "
             "repeat the command that began it, or choose another --out"
         )
+    if state["step"] > config.steps:
+        raise LetgoError(f"{out} is at step {state['step']} already, past --steps {config.steps}; choose another --out")
     return config
 
 
@@ -307,7 +337,8 @@ def _drop_later_lines(path: Path, step: int) -> None:
                 kept.append(line)
         except (ValueError, KeyError, TypeError):
             continue
-    write_atomically(path, lambda p: p.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8"))
+    with written_atomically(path) as file:
+        file.write("".join(f"{line}\n" for line in kept).encode())
 
 
 def _summary_writer(out: Path) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from letgo.errors import LetgoError
 from letgo.solver import Solver
 from letgo.tasks import Problem
 
@@ -28,6 +29,8 @@ def tune(
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Validity of every setting in each fold; the best mean over folds wins, the smaller sigma on a tie."""
+    if len(problem) < FOLDS:
+        raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
     taus: tuple[float | None, ...] = (tau_starts or TAU_STARTS) if rule == "em-decay" else (None,)
     settings = [(sigma, tau) for sigma in sorted(sigmas or SIGMAS[rule]) for tau in taus]
     grid = []
@@ -46,7 +49,7 @@ def tune(
         "best": {k: best[k] for k in ("sigma", "tau_start", "validity")},
         "count": len(problem),
         "folds": FOLDS,
-        "steps": steps or solver.config.sample_steps,
+        "steps": solver.steps(steps),
         "seed": seed,
         "grid": grid,
         "torch": torch.__version__,

@@ -66,6 +66,7 @@ def fetch(name: str, out: FilePath | None = None, force: bool = False, progress:
 
 
 def _hub(by_hand: str) -> Any:
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # letgo reports nothing, so neither does its transport
     try:
         import huggingface_hub
     except ImportError:

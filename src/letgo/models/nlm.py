@@ -11,12 +11,14 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from letgo.shapes import State, Time
 
-Nodes = Float[Tensor, "batch n channels"]
-Pairs = Float[Tensor, "batch n n channels"]
-Triples = Float[Tensor, "batch n n n channels"]
+Inputs = Float[Tensor, "batch n n channels"]
+Nodes = Float[Tensor, "batch n width"]
+Pairs = Float[Tensor, "batch n n width"]
+Triples = Float[Tensor, "batch n n n width"]
 
 
 class SinusoidTime(nn.Module):
@@ -58,17 +60,18 @@ class NeuralLogicMachine(nn.Module):
         channels = dim + 1 + width
         self.nodes = nn.Linear(2 * channels, width)
         self.pairs = nn.Linear(2 * channels, width)
-        # A linear map of the six orderings of (i, j, k) is a sum of six maps of pairs: n^2 work, not n^3.
-        self.triples = nn.Linear(channels, 6 * width)
+        self.triples = nn.Linear(6 * channels, width)
         self.pairs2 = nn.Linear(2 * (width + width + 2 * width), width)
         self.head = nn.Linear(width, dim)
         self.width = width
 
-    def layer1(self, x: Pairs) -> tuple[Nodes, Pairs, Triples]:
+    def layer1(self, x: Inputs) -> tuple[Nodes, Pairs, Triples]:
         nodes = self.nodes(exists_forall(x, 2)).sigmoid()
         pairs = self.pairs(torch.cat([x, x.transpose(1, 2)], -1)).sigmoid()
-        ij, ji, ik, ki, jk, kj = self.triples(x).split(self.width, -1)
-        first = (ij + ji.transpose(1, 2))[:, :, :, None]
+        # A linear map of the six orderings of (i, j, k) is a sum of six maps of pairs: n^2 work, not n^3.
+        maps = self.triples.weight.unflatten(1, (6, -1)).transpose(0, 1).flatten(0, 1)
+        ij, ji, ik, ki, jk, kj = F.linear(x, maps).split(self.width, -1)
+        first = (ij + ji.transpose(1, 2) + self.triples.bias)[:, :, :, None]
         second = (ik + ki.transpose(1, 2))[:, :, None, :]
         third = (jk + kj.transpose(1, 2))[:, None, :, :]
         return nodes, pairs, (first + second + third).sigmoid()

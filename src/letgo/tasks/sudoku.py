@@ -73,9 +73,7 @@ class Sudoku(Task):
         """Cells whose symbol stands twice in their row, column or box."""
         units = torch.from_numpy(units_of_cell(self.box)).to(boards.device)
         entry = (units * self.symbols + boards[:, None, :]).flatten(1)  # which unit holds which symbol
-        counts = entry.new_zeros(len(boards), 3 * self.symbols**2).scatter_add_(
-            1, entry, torch.ones_like(entry)
-        )
+        counts = entry.new_zeros(len(boards), 3 * self.symbols**2).scatter_add_(1, entry, torch.ones_like(entry))
         repeated = (counts.gather(1, entry) > 1).view(-1, 3, self.cells)
         return repeated.any(dim=1)
 
@@ -83,9 +81,7 @@ class Sudoku(Task):
         """One character per cell, row by row: a symbol, or '.' or '0' for a blank."""
         text = text.strip()
         if len(text) != self.cells:
-            raise LetgoError(
-                f"expected {self.cells} cells, got {len(text)}; one puzzle per line, '.' for a blank"
-            )
+            raise LetgoError(f"expected {self.cells} cells, got {len(text)}; one puzzle per line, '.' for a blank")
         symbols = [self._symbol(letter, cell) for cell, letter in enumerate(text)]
         solution = torch.tensor([[symbol or 0 for symbol in symbols]])
         given = torch.tensor([[symbol is not None for symbol in symbols]])

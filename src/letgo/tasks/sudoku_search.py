@@ -62,9 +62,7 @@ def solve(problem: Problem) -> tuple[Symbols, PerBoard]:
 def all_boards(box: int = 2) -> Symbols:
     """Every complete board: 288 for 4x4. Larger boards are too many."""
     if box != 2:
-        raise LetgoError(
-            f"cannot list all boards with boxes of side {box}; only box = 2 (4x4) has few enough"
-        )
+        raise LetgoError(f"cannot list all boards with boxes of side {box}; only box = 2 (4x4) has few enough")
     blank = Problem(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, 16, dtype=torch.bool))
     return completions(blank, cap=1 << 16)
 
@@ -110,9 +108,7 @@ def _parts(count: int) -> list[slice]:
     return [slice(start, start + WIDTH) for start in range(0, count, WIDTH)]
 
 
-def search(
-    sets: Array, cap: int, rng: np.random.Generator | None = None, width: int = WIDTH
-) -> tuple[Array, Array]:
+def search(sets: Array, cap: int, rng: np.random.Generator | None = None, width: int = WIDTH) -> tuple[Array, Array]:
     """Solutions in (batch, cells) candidate sets, at most `cap` for each: owners, ascending, and boards.
 
     Depth first, `width` nodes at a time. A split tries the lowest candidate first, with an rng a random one.

@@ -1,0 +1,223 @@
+"""Scores (section 4, App. O), each with its n and a 95% interval. No percentage without its n."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from letgo.codecs import Codec
+from letgo.errors import LetgoError
+from letgo.shapes import CellMask, PerBoard, State, Symbols
+from letgo.tasks.problem import Problem, Task
+
+Z95 = NormalDist().inv_cdf(0.975)
+
+
+class Estimate(ABC):
+    """A number with its uncertainty. Nothing measured is value 0 with n = 0, never NaN."""
+
+    @property
+    @abstractmethod
+    def value(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def n(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def interval95(self) -> tuple[float, float]: ...
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """For JSON: a bound that is not known is null."""
+        low, high = (bound if math.isfinite(bound) else None for bound in self.interval95)
+        return {"value": self.value, "low": low, "high": high, "n": self.n}
+
+
+@dataclass(frozen=True)
+class Rate(Estimate):
+    """A share of yes-or-no trials, with Wilson's interval, which is honest near 0 and 1 too."""
+
+    successes: int
+    trials: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.successes <= self.trials:
+            raise LetgoError(f"{self.successes} successes of {self.trials} trials: need 0 <= successes <= trials")
+
+    @staticmethod
+    def of(outcomes: Bool[Tensor, "trials"]) -> Rate:
+        return Rate(int(outcomes.sum()), len(outcomes))
+
+    @property
+    def value(self) -> float:
+        return self.successes / self.trials if self.trials else 0.0
+
+    @property
+    def n(self) -> int:
+        return self.trials
+
+    @property
+    def interval95(self) -> tuple[float, float]:
+        if not self.trials:
+            return 0.0, 1.0
+        p, share = self.value, Z95**2 / self.trials
+        middle = (p + share / 2) / (1 + share)
+        reach = math.sqrt(p * (1 - p) * share + share**2 / 4) / (1 + share)
+        low = middle - reach if self.successes else 0.0  # exact, where rounding would leave 1e-19
+        high = middle + reach if self.successes < self.trials else 1.0
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)  # == of tensors is no bool
+class Mean(Estimate):
+    """The mean of one number per board, with the normal interval mean +- 1.96 s / sqrt(n).
+
+    It may reach below 0, and it is too sure of itself where all boards give the same number.
+    """
+
+    values: Float[Tensor, "boards"]
+
+    @property
+    def value(self) -> float:
+        return float(self.values.cpu().double().mean()) if self.n else 0.0
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def interval95(self) -> tuple[float, float]:
+        if self.n < 2:  # one board has no spread to judge by
+            return -math.inf, math.inf
+        reach = Z95 * float(self.values.cpu().double().std()) / math.sqrt(self.n)
+        return self.value - reach, self.value + reach
+
+
+@dataclass(frozen=True, eq=False)  # == of tensors is no bool
+class Pooled(Estimate):
+    """A function of counts summed over boards, with a percentile bootstrap over whole boards (seeded)."""
+
+    counts: Float[Tensor, "boards columns"]
+    score: Callable[[Float[Tensor, "draws columns"]], Float[Tensor, "draws"]]
+    draws: int = 2000
+
+    @property
+    def value(self) -> float:
+        return float(self.score(self.counts.cpu().double().sum(0, keepdim=True))) if self.n else 0.0
+
+    @property
+    def n(self) -> int:
+        return len(self.counts)
+
+    @property
+    def interval95(self) -> tuple[float, float]:
+        if self.n < 2:
+            return -math.inf, math.inf
+        rng, counts = torch.Generator().manual_seed(0), self.counts.cpu().double()
+        picks = (torch.randint(self.n, (self.n,), generator=rng) for _ in range(self.draws))
+        sums = torch.stack([counts[pick].sum(0) for pick in picks])
+        low, high = self.score(sums).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+        return low, high
+
+
+def validity(boards: Symbols, problem: Problem, task: Task) -> Rate:
+    """Every rule holds and every clue is kept (Table 1)."""
+    return Rate.of(task.validate(boards, problem))
+
+
+def pass_at_k(valid: Bool[Tensor, "instances tries"]) -> Rate:
+    """At least one of an instance's k tries is valid."""
+    return Rate.of(valid.any(1))
+
+
+def pass_at_k_unbiased(valid: Bool[Tensor, "instances tries"], k: int) -> Mean:
+    """pass@k from more tries than k: 1 - C(tries - c, k) / C(tries, k), c of them valid, averaged over instances."""
+    tries = valid.shape[1]
+    if not 1 <= k <= tries:
+        raise LetgoError(f"pass@{k} from {tries} tries: k must be from 1 to {tries}")
+    missed = [math.comb(tries - c, k) / math.comb(tries, k) for c in range(tries + 1)]
+    return Mean(1 - torch.tensor(missed, dtype=torch.float64)[valid.sum(1).cpu()])
+
+
+def violation_rate(boards: Symbols, problem: Problem, task: Task) -> Mean:
+    """Per board the fraction of predicted cells that take part in a broken rule (App. O.1, Table 13)."""
+    return _mean_over_predicted(task.violations(boards, problem).float(), problem.given)
+
+
+def codeword_distance(x: State, given: CellMask, codec: Codec) -> Mean:
+    """Per board the RMSE to the nearest codeword over predicted cells, x 100 (Table 12).
+
+    Digit images are no code: with them it is the distance to some image of the decoded digit.
+    """
+    squares = (x - codec.encode(codec.decode(x))).square().mean(-1)
+    return Mean(100 * _mean_over_predicted(squares, given).values.sqrt())
+
+
+def _mean_over_predicted(per_cell: Float[Tensor, "batch cells"], given: CellMask) -> Mean:
+    """Boards without a predicted cell have nothing to measure and do not count."""
+    per_cell, open_cells = per_cell.cpu().double(), ~given.cpu()  # not every device has double precision
+    predicted = open_cells.sum(1)
+    some = predicted > 0
+    return Mean((per_cell * open_cells).sum(1)[some] / predicted[some])
+
+
+def valid_uniqueness(boards: Symbols, valid: PerBoard) -> Rate:
+    """Distinct valid boards among the valid ones (Table 14). The interval takes 'new' as an independent trial."""
+    return Rate(len(torch.unique(boards[valid], dim=0)), int(valid.sum()))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Distinct valid boards found, as shares of all solutions, of the training set and of the rest (Table 15).
+
+    The intervals take each solution as an independent trial, found or not, which is a little too wide: what one
+    sample finds, the others do not.
+    """
+
+    total: Rate
+    inside: Rate
+    outside: Rate
+
+    def as_dict(self) -> dict[str, dict[str, float | int | None]]:
+        return {"total": self.total.as_dict(), "inside": self.inside.as_dict(), "outside": self.outside.as_dict()}
+
+
+def coverage(boards: Symbols, valid: PerBoard, training: Int[Tensor, "training cells"], solutions: int) -> Coverage:
+    """Of `solutions` boards that exist; the training set may repeat boards but holds only valid ones."""
+    training = torch.unique(training, dim=0)
+    found = torch.unique(boards[valid], dim=0).to(training)
+    _, times = torch.unique(torch.cat([training, found]), dim=0, return_counts=True)
+    inside = int((times > 1).sum())  # both lists hold a board once, so twice means in both
+    rest = solutions - len(training)
+    if len(found) - inside > rest:
+        raise LetgoError(f"{len(found) - inside} boards found outside the training set, but only {rest} exist there")
+    return Coverage(Rate(len(found), solutions), Rate(inside, len(training)), Rate(len(found) - inside, rest))
+
+
+def element_accuracy(boards: Symbols, problem: Problem) -> Mean:
+    """Per graph the share of its N^2 matrix entries that are right, the diagonal included (IRED's accuracy)."""
+    return Mean((boards == problem.solution).float().mean(1))
+
+
+def balanced_accuracy(boards: Symbols, problem: Problem) -> Pooled:
+    """Mean of the true-positive and true-negative rates over the entries of all graphs (IRED's balanced accuracy).
+
+    Pooled, because a connected graph has no negative entry; the bootstrap draws whole graphs.
+    """
+    truth, said = problem.solution > 0, boards > 0
+    counts = [truth & said, truth, ~truth & ~said, ~truth]
+    return Pooled(torch.stack([count.sum(1).float() for count in counts], dim=1), _balanced)
+
+
+def _balanced(counts: Float[Tensor, "draws 4"]) -> Float[Tensor, "draws"]:
+    """The mean of hits / positives and rejections / negatives; a kind that does not occur is left out."""
+    right, total = counts[:, [0, 2]], counts[:, [1, 3]]
+    return (right / total.clamp(min=1)).sum(1) / (total > 0).sum(1).clamp(min=1)

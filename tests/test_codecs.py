@@ -1,0 +1,160 @@
+"""Codecs: every symbol comes back, and noise below half the least distance between codewords changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from letgo.codecs import AnalogBits, Codec, DigitImages, OneHot, RandomEmbedding
+from letgo.errors import LetgoError
+
+EXACT: dict[str, tuple[Codec, int]] = {
+    "one-hot 2": (OneHot(2), 2),
+    "one-hot 9": (OneHot(9), 9),
+    "one-hot 14": (OneHot(14), 14),
+    "analog bits 9": (AnalogBits(9), 9),
+    "analog bits 16": (AnalogBits(16), 16),
+    "random embedding 9": (RandomEmbedding(9), 9),
+    "random embedding 14": (RandomEmbedding(14, dim=6, seed=3), 14),
+}
+
+
+def every_symbol(symbols: int) -> Tensor:
+    """Two boards that hold every symbol, in opposite orders."""
+    board = torch.arange(symbols)
+    return torch.stack([board, board.flip(0)])
+
+
+def digit_images(per_digit: int = 5) -> tuple[Tensor, Tensor]:
+    """Synthetic 28x28 'MNIST': a blob per digit at a place of its own, shaken a little, 0..255; shuffled."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(10).repeat(per_digit)[torch.randperm(10 * per_digit, generator=rng)]
+    images = torch.randint(0, 20, (len(labels), 28, 28), generator=rng)
+    for image, label in zip(images, labels.tolist(), strict=True):
+        row, column = divmod(label, 4)
+        image[9 * row : 9 * row + 8, 7 * column : 7 * column + 7] += 200
+    return images, labels
+
+
+class NearestMean:
+    """A decoder made from the images alone: the class with the nearest mean image."""
+
+    def __init__(self, size: int) -> None:
+        images, labels = digit_images()
+        pixels = F.adaptive_avg_pool2d(images[:, None].float() / 127.5 - 1, size)[:, 0]
+        self.means = torch.stack([pixels[labels == digit].mean(0) for digit in range(1, 10)]).flatten(1)
+
+    def __call__(self, digits: Tensor) -> Tensor:
+        return torch.cdist(digits.flatten(1), self.means).argmin(1)
+
+
+def make_digits(size: int, seed: int = 0) -> DigitImages:
+    images, labels = digit_images()
+    return DigitImages.from_mnist(images, labels, NearestMean(size), size, seed)
+
+
+@pytest.mark.parametrize(("codec", "symbols"), EXACT.values(), ids=EXACT)
+def test_every_symbol_comes_back(codec: Codec, symbols: int) -> None:
+    boards = every_symbol(symbols)
+    x = codec.encode(boards)
+    assert isinstance(codec, Codec)
+    assert x.shape == (2, symbols, codec.dim)
+    assert x.dtype == torch.float32
+    assert torch.equal(codec.decode(x), boards)
+
+
+@pytest.mark.parametrize(("codec", "symbols"), EXACT.values(), ids=EXACT)
+def test_noise_below_half_the_least_distance_changes_nothing(codec: Codec, symbols: int) -> None:
+    """In 200 random directions per codeword; farther than that no decoder can promise anything."""
+    boards = every_symbol(symbols)[:1].expand(200, symbols)
+    x = codec.encode(boards)
+    apart = torch.cdist(x[0], x[0]) + torch.eye(symbols) * 1e9
+    direction = F.normalize(torch.randn(x.shape, generator=torch.Generator().manual_seed(0)), dim=-1)
+    assert torch.equal(codec.decode(x + 0.499 * apart.min() * direction), boards)
+
+
+@pytest.mark.parametrize(("codec", "symbols"), EXACT.values(), ids=EXACT)
+def test_decoding_is_to_the_nearest_codeword(codec: Codec, symbols: int) -> None:
+    """Analog bits may name a code beyond the symbols; those stay out."""
+    x = torch.randn(50, 7, codec.dim, generator=torch.Generator().manual_seed(0))
+    codewords = codec.encode(torch.arange(16 if isinstance(codec, AnalogBits) else symbols)[None])[0]
+    nearest = (x[:, :, None] - codewords).square().sum(-1).argmin(-1)
+    assert torch.equal(codec.decode(x), nearest)
+
+
+def test_one_hot_is_one_hot() -> None:
+    assert OneHot(3).encode(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
+
+
+def test_analog_bits_are_the_signs_of_the_binary_digits() -> None:
+    codec = AnalogBits(9)
+    assert codec.dim == 4  # Table 11: 822,788 parameters are for four inputs per cell
+    for symbol, code in enumerate(codec.encode(torch.arange(9)[None])[0].tolist()):
+        assert "".join("1" if bit > 0 else "0" for bit in reversed(code)) == f"{symbol:04b}"
+        assert {abs(bit) for bit in code} == {1.0}
+
+
+def test_an_analog_code_that_is_no_symbol_stays_visible() -> None:
+    assert AnalogBits(9).decode(torch.ones(1, 1, 4)).item() == 15
+
+
+def test_too_many_symbols_for_the_bits_are_refused() -> None:
+    with pytest.raises(LetgoError, match="17 symbols do not fit in 4 bits"):
+        AnalogBits(17)
+
+
+def test_a_random_embedding_is_fixed_by_its_seed() -> None:
+    boards = every_symbol(9)
+    assert torch.equal(RandomEmbedding(9).encode(boards), RandomEmbedding(9).encode(boards))
+    assert not torch.equal(RandomEmbedding(9).encode(boards), RandomEmbedding(9, seed=1).encode(boards))
+
+
+@pytest.mark.parametrize("size", [8, 28])
+def test_every_digit_image_comes_back(size: int) -> None:
+    codec, boards = make_digits(size), every_symbol(9).repeat(20, 1)
+    x = codec.encode(boards)
+    assert isinstance(codec, Codec)
+    assert x.shape == (40, 9, size * size)
+    assert codec.dim == size * size
+    assert x.min() >= -1
+    assert x.max() <= 1
+    assert torch.equal(codec.decode(x), boards)
+
+
+@pytest.mark.parametrize("size", [8, 28])
+def test_digit_images_survive_noise_below_half_their_least_distance(size: int) -> None:
+    """Measured from the class means, which is what this decoder compares with."""
+    codec = make_digits(size)
+    assert isinstance(codec.classify, NearestMean)
+    means = codec.classify.means
+    apart = torch.cdist(means, means) + torch.eye(9) * 1e9
+    boards = torch.arange(9).expand(100, 9)
+    direction = torch.randn(100, 9, codec.dim, generator=torch.Generator().manual_seed(0))
+    x = means + 0.499 * apart.min() * F.normalize(direction, dim=-1)
+    assert torch.equal(codec.decode(x), boards)
+
+
+def test_a_symbol_is_drawn_as_any_of_its_images() -> None:
+    """100 draws of one of five images miss one of them with odds of 1e-9."""
+    x = make_digits(8).encode(torch.full((1, 100), 4))
+    assert len(torch.unique(x[0], dim=0)) == 5
+    images, labels = digit_images()
+    fives = images[labels == 5].float() / 127.5 - 1  # symbol 4 is digit 5
+    shrunk = F.adaptive_avg_pool2d(fives[:, None], 8).flatten(1)
+    assert_close((x[0][:, None] - shrunk).abs().amax(-1).amin(1), torch.zeros(100))
+
+
+def test_digit_draws_are_fixed_by_the_seed() -> None:
+    boards = every_symbol(9)
+    assert torch.equal(make_digits(8).encode(boards), make_digits(8).encode(boards))
+    assert not torch.equal(make_digits(8).encode(boards), make_digits(8, seed=1).encode(boards))
+
+
+def test_a_digit_without_images_is_refused() -> None:
+    images, labels = digit_images()
+    keep = labels != 3
+    with pytest.raises(LetgoError, match="lack symbol 2"):
+        DigitImages.from_mnist(images[keep], labels[keep], NearestMean(8), 8)

@@ -1,0 +1,203 @@
+"""What `letgo data make` writes: it reads back the same, and a damaged or half-written file never passes."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from letgo import tasks
+from letgo.data import load_npz, load_problems
+from letgo.data.files import written_atomically
+from letgo.data.make import make, save
+from letgo.errors import LetgoError
+from letgo.tasks.connectivity import Connectivity
+from letgo.tasks.latin import Latin
+from letgo.tasks.sudoku import Sudoku
+
+HEADER = "source,question,answer,rating"
+QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..9....9......."
+ANSWER = "286194375945837261371562849123976584457218936869453712712345698534689127698721453"
+ROW = f"puzzles2_17_clue,{QUESTION},{ANSWER},7"
+SMALL_TASKS = [
+    tasks.get("sudoku", box=2),
+    tasks.get("sudoku-extreme"),
+    tasks.get("latin", size=4),
+    tasks.get("queens", size=6),
+    tasks.get("connectivity", size=5),
+    tasks.get("maze", size=6),
+]
+
+
+def write(path: Path, *lines: str, end: str = "\n") -> Path:
+    path.write_bytes("".join(line + end for line in lines).encode())
+    return path
+
+
+def fault(call: Callable[..., Any], *args: Any, **options: Any) -> str:
+    """The one line with which a call refuses."""
+    with pytest.raises(LetgoError) as caught:
+        call(*args, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def small(task: tasks.Task) -> str:
+    return f"{task.name}-{task.cells}"
+
+
+@pytest.mark.parametrize("task", SMALL_TASKS, ids=small)
+def test_an_npz_gives_back_what_was_put_in(tmp_path: Path, task: tasks.Task) -> None:
+    problem = make(task, 5, seed=3)
+    path = tmp_path / "a.npz"
+    save(path, problem, task, {"task": task.name, "size": None})
+    back = load_problems(path, task)
+    assert back.solution.equal(problem.solution)
+    assert back.given.equal(problem.given)
+    assert (back.context is None) == (problem.context is None)
+    if back.context is not None:
+        assert back.context.equal(problem.context)
+        assert back.context.dtype == torch.float32
+
+
+@pytest.mark.parametrize("task", SMALL_TASKS, ids=small)
+def test_a_puzzle_file_gives_back_the_clues(tmp_path: Path, task: tasks.Task) -> None:
+    problem = make(task, 5, seed=3)
+    path = tmp_path / "a.txt"
+    save(path, problem, task, {"task": task.name, "size": None})
+    back = load_problems(path, task)
+    assert back.given.equal(problem.given)
+    assert back.solution[back.given].equal(problem.solution[problem.given])
+    if back.context is not None:
+        assert back.context.equal(problem.context)
+    assert "puzzle 1 has no answer" in fault(load_problems, path, task, solved=True)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("task", [tasks.get("sudoku-extreme"), tasks.get("maze", size=6)], ids=small)
+def test_a_csv_gives_back_clues_and_answers(tmp_path: Path, task: tasks.Task, suffix: str) -> None:
+    problem = make(task, 5, seed=3)
+    path = tmp_path / f"a{suffix}"
+    save(path, problem, task, {"regime": "x"})
+    back = load_problems(path, task)
+    assert back.solution.equal(problem.solution)
+    assert back.given.equal(problem.given)
+
+
+def test_complete_boards_in_a_puzzle_file_count_as_solved(tmp_path: Path) -> None:
+    assert load_problems(write(tmp_path / "a.txt", ANSWER), Sudoku(), solved=True).given.all()
+
+
+def test_the_same_instances_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz", "a.csv.gz", "b.csv.gz"):
+        save(tmp_path / name, make(Sudoku(), 3, seed=1), Sudoku(), {"task": "sudoku", "size": None, "regime": "21"})
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}  # the zip format's "no date"
+
+
+def npz(path: Path, **changes: Any) -> Path:
+    """A good Latin file of two boards, with some arrays changed."""
+    problem = make(Latin(4), 2, seed=0)
+    arrays = {
+        "boards": problem.solution.numpy().astype(np.uint8),
+        "given": problem.given.numpy(),
+        "meta": np.array('{"task": "latin", "size": 4}'),
+    }
+    np.savez(path, **{name: value for name, value in (arrays | changes).items() if value is not None})
+    return path
+
+
+def swapped(boards: np.ndarray) -> np.ndarray:
+    """The second board with its first cell changed."""
+    boards = boards.copy()
+    boards[1, 0] = (boards[1, 0] + 1) % 4
+    return boards
+
+
+GOOD = make(Latin(4), 2, seed=0).solution.numpy().astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"boards": swapped(GOOD)}, ", board 1: breaks the rules of latin"),
+        ({"boards": GOOD + 1}, ", board 0: a symbol above 3, the task's last"),
+        ({"boards": GOOD[:, :9], "given": GOOD[:, :9] > 9}, ": boards of 9 cells; the task latin here has 16"),
+        ({"boards": GOOD.astype(np.int64)}, ": expected boards uint8 and given bool of one shape, got boards int64"),
+        ({"given": GOOD[:1] > 9}, ": expected boards uint8 and given bool of one shape"),
+        ({"boards": GOOD[:0], "given": GOOD[:0] > 9}, ": no boards in it"),
+        ({"given": None}, ": not an .npz of `letgo data make`: it has no array 'given'"),
+        ({"given": np.array([None])}, ": not an .npz of `letgo data make`, or cut short"),
+        ({"meta": np.array("latin")}, ": its meta does not say the task and the size"),
+        ({"meta": np.array('{"task": "queens", "size": 4}')}, ": made for the task queens, not latin"),
+        ({"context": np.zeros((2, 3, 3))}, ": boards (2, 16) do not fit their context (2, 3, 3)"),
+    ],
+)
+def test_an_npz_is_checked_against_the_task(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    assert len(load_npz(npz(tmp_path / "good.npz"), Latin(4))) == 2
+    path = npz(tmp_path / "a.npz", **changes)
+    assert fault(load_npz, path, Latin(4)).startswith(f"{path}{expected}")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "npy"])
+def test_a_damaged_or_foreign_npz_is_refused(tmp_path: Path, damage: str) -> None:
+    path = npz(tmp_path / "a.npz")
+    npy = io.BytesIO()
+    np.save(npy, GOOD)
+    content = {"cut": path.read_bytes()[:-40], "empty": b"", "text": b"hello", "npy": npy.getvalue()}
+    path.write_bytes(content[damage])
+    assert fault(load_npz, path, Latin(4)) == f"{path}: not an .npz of `letgo data make`, or cut short; make it again"
+
+
+def test_boards_made_for_sudoku_serve_sudoku_extreme_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    save(path, make(Sudoku(), 2, seed=0), Sudoku(), {"task": "sudoku", "size": None})
+    assert len(load_npz(path, tasks.get("sudoku-extreme"))) == 2
+
+
+def test_a_graph_file_brings_its_own_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    save(path, make(Connectivity(), 2, seed=0, regime="18"), Connectivity(), {"task": "connectivity", "size": None})
+    assert load_npz(path, Connectivity(size=12)).solution.shape == (2, 18 * 18)
+
+
+def test_a_csv_of_another_task_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", HEADER, ROW)
+    assert "not latin; use .npz or .txt" in fault(load_problems, path, Latin(4))
+    assert "not latin; use .npz or .txt" in fault(save, tmp_path / "b.csv", make(Latin(4), 1, 0), Latin(4), {})
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "old")
+    with pytest.raises(KeyboardInterrupt), written_atomically(path) as file:  # noqa: PT012
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def full_disk(path: Path) -> None:
+    with written_atomically(path) as file:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_one_line_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    assert fault(full_disk, path) == f"{path}: No space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    usual = write(tmp_path / "usual", "x")
+    with written_atomically(tmp_path / "new") as file:
+        file.write(b"x")
+    assert (tmp_path / "new").stat().st_mode == usual.stat().st_mode

@@ -1,0 +1,267 @@
+"""Scores against hand-counted boards, with scipy and statistics as judges of the intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given as cases
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from letgo.codecs import AnalogBits, OneHot
+from letgo.errors import LetgoError
+from letgo.metrics import (
+    Mean,
+    Rate,
+    balanced_accuracy,
+    codeword_distance,
+    coverage,
+    element_accuracy,
+    pass_at_k,
+    pass_at_k_unbiased,
+    valid_uniqueness,
+    validity,
+    violation_rate,
+)
+from letgo.tasks.latin import Latin
+from letgo.tasks.problem import Problem
+
+LATIN = Latin(3)
+SQUARE = [0, 1, 2, 1, 2, 0, 2, 0, 1]
+
+
+def problem(boards: int, given: list[int] | None = None) -> Problem:
+    """Puzzles of one 3x3 Latin square, with these cells as clues."""
+    mask = torch.zeros(boards, 9, dtype=torch.bool)
+    mask[:, given or []] = True
+    return Problem(torch.tensor([SQUARE]).repeat(boards, 1), mask)
+
+
+def changed(cell: int, symbol: int) -> list[int]:
+    return [symbol if i == cell else value for i, value in enumerate(SQUARE)]
+
+
+# Estimates
+
+
+@cases(trials=st.integers(1, 3000), share=st.floats(0, 1))
+def test_a_rate_has_wilsons_interval(trials: int, share: float) -> None:
+    successes = round(share * trials)
+    judge = stats.binomtest(successes, trials).proportion_ci(method="wilson")
+    low, high = Rate(successes, trials).interval95
+    assert low == pytest.approx(judge.low, abs=1e-12)
+    assert high == pytest.approx(judge.high, abs=1e-12)
+    assert 0 <= low <= Rate(successes, trials).value <= high <= 1
+
+
+def test_two_thousand_boards_mean_at_most_2_19_points() -> None:
+    low, high = Rate(1000, 2000).interval95
+    assert round((high - low) / 2, 4) == 0.0219
+
+
+def test_a_rate_is_a_json_object() -> None:
+    assert Rate(0, 0).as_dict() == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
+    result = json.loads(json.dumps(Rate(3, 4).as_dict()))
+    assert result == {
+        "value": 0.75,
+        "low": pytest.approx(0.3006, abs=1e-4),
+        "high": pytest.approx(0.9544, abs=1e-4),
+        "n": 4,
+    }
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(-1, 3), (4, 3)])
+def test_an_impossible_rate_is_refused(successes: int, trials: int) -> None:
+    with pytest.raises(LetgoError, match="need 0 <= successes <= trials"):
+        Rate(successes, trials)
+
+
+@cases(values=st.lists(st.floats(-100, 100), min_size=2, max_size=50))
+def test_a_mean_has_the_normal_interval(values: list[float]) -> None:
+    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    estimate = Mean(torch.tensor(values, dtype=torch.float64))
+    assert estimate.value == pytest.approx(mean, abs=1e-9)
+    assert estimate.interval95 == pytest.approx(statistics_interval(mean, error), abs=1e-6)
+    assert estimate.n == len(values)
+
+
+def statistics_interval(mean: float, error: float) -> tuple[float, float]:
+    if error == 0:
+        return mean, mean
+    judge = statistics.NormalDist(mean, error)
+    return judge.inv_cdf(0.025), judge.inv_cdf(0.975)
+
+
+def test_what_a_mean_cannot_know_is_null_and_never_nan() -> None:
+    assert Mean(torch.tensor([3.0])).as_dict() == {"value": 3.0, "low": None, "high": None, "n": 1}
+    assert Mean(torch.tensor([])).as_dict() == {"value": 0.0, "low": None, "high": None, "n": 0}
+    json.dumps(Mean(torch.tensor([3.0])).as_dict(), allow_nan=False)
+
+
+# Boards
+
+
+def test_validity_counts_boards_that_keep_every_rule_and_clue() -> None:
+    other = [2, 0, 1, 0, 1, 2, 1, 2, 0]  # a Latin square too, but of other clues
+    boards = torch.tensor([SQUARE, changed(4, 0), other, SQUARE])
+    assert validity(boards, problem(4), LATIN) == Rate(3, 4)
+    assert validity(boards, problem(4, given=[0]), LATIN) == Rate(2, 4)
+
+
+def test_violations_are_a_share_of_the_predicted_cells() -> None:
+    # Cell 4 (centre) becomes 0: it clashes with cell 5 in its row and cell 7 in its column.
+    boards = torch.tensor([changed(4, 0), SQUARE])
+    assert violation_rate(boards, problem(2), LATIN).values.tolist() == pytest.approx([3 / 9, 0])
+    # With cells 5 and 0 given, one violating cell of seven predicted ones is left out: 2 of 7.
+    assert violation_rate(boards, problem(2, given=[0, 5]), LATIN).values.tolist() == pytest.approx([2 / 7, 0])
+    assert violation_rate(boards, problem(2), LATIN).value == pytest.approx(1 / 6)
+
+
+def test_a_board_without_a_predicted_cell_does_not_count() -> None:
+    puzzle = problem(2)
+    puzzle.given[0] = True
+    boards = torch.tensor([SQUARE, changed(4, 0)])
+    assert violation_rate(boards, puzzle, LATIN).values.tolist() == pytest.approx([3 / 9])
+    x = OneHot(3).encode(boards)
+    assert codeword_distance(x, puzzle.given, OneHot(3)).as_dict() == {"value": 0.0, "low": None, "high": None, "n": 1}
+    everything = problem(2, given=list(range(9)))
+    for score in (violation_rate(boards, everything, LATIN), codeword_distance(x, everything.given, OneHot(3))):
+        assert score.as_dict() == {"value": 0.0, "low": None, "high": None, "n": 0}
+
+
+def test_codeword_distance_is_a_hundred_times_the_rmse_over_predicted_cells() -> None:
+    x = OneHot(2).encode(torch.tensor([[0, 1], [1, 1]]))
+    x[0, 0] += torch.tensor([0.3, -0.1])  # mean square (.09 + .01) / 2 = .05 in this cell, 0 in the other
+    x[1, 0] -= 7.0  # a clue may be anywhere; and argmax does not care
+    given = torch.tensor([[False, False], [True, False]])
+    distance = codeword_distance(x, given, OneHot(2))
+    assert distance.values.tolist() == pytest.approx([100 * math.sqrt(0.05 / 2), 0.0], abs=1e-4)
+    assert distance.value == pytest.approx(50 * math.sqrt(0.025), abs=1e-4)
+
+
+def test_codeword_distance_of_pure_noise_around_codewords_is_its_scale() -> None:
+    """Fixed seed; sigma = .05 over 81 x 9 entries and 50 boards: 5 standard errors are .093, odds 6e-7."""
+    rng = torch.Generator().manual_seed(0)
+    boards = torch.randint(9, (50, 81), generator=rng)
+    x = OneHot(9).encode(boards) + 0.05 * torch.randn(50, 81, 9, generator=rng)
+    none = torch.zeros(50, 81, dtype=torch.bool)
+    assert codeword_distance(x, none, OneHot(9)).value == pytest.approx(5, abs=0.093)
+    bits = AnalogBits(9).encode(boards) * 0.9
+    assert codeword_distance(bits, none, AnalogBits(9)).value == pytest.approx(10, abs=1e-4)
+
+
+# Many tries, many boards
+
+
+def test_pass_at_k_is_any_of_the_tries() -> None:
+    valid = torch.tensor([[True, False, False], [False, False, False], [True, True, False]])
+    assert pass_at_k(valid) == Rate(2, 3)
+    assert pass_at_k(valid[:, :1]) == Rate(2, 3)
+    assert pass_at_k(valid[:, 2:]) == Rate(0, 3)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_the_unbiased_pass_at_k_is_the_average_over_all_choices_of_k_tries(k: int) -> None:
+    valid = torch.rand(20, 5, generator=torch.Generator().manual_seed(0)) < 0.3
+    expected = [
+        statistics.fmean(any(row[i] for i in chosen) for chosen in combinations(range(5), k)) for row in valid.tolist()
+    ]
+    estimate = pass_at_k_unbiased(valid, k)
+    assert estimate.values.tolist() == pytest.approx(expected)
+    assert estimate.n == 20
+
+
+def test_with_all_tries_both_pass_at_k_agree() -> None:
+    valid = torch.rand(30, 4, generator=torch.Generator().manual_seed(1)) < 0.3
+    assert pass_at_k_unbiased(valid, 4).value == pytest.approx(pass_at_k(valid).value)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_pass_at_k_needs_enough_tries(k: int) -> None:
+    with pytest.raises(LetgoError, match="k must be from 1 to 3"):
+        pass_at_k_unbiased(torch.ones(2, 3, dtype=torch.bool), k)
+
+
+def test_valid_uniqueness_divides_distinct_valid_boards_by_valid_ones() -> None:
+    boards = torch.tensor([[0, 1], [0, 1], [1, 0], [1, 1], [1, 1]])
+    valid = torch.tensor([True, True, True, False, False])
+    assert valid_uniqueness(boards, valid) == Rate(2, 3)
+    assert valid_uniqueness(boards, torch.zeros(5, dtype=torch.bool)) == Rate(0, 0)
+
+
+def test_coverage_divides_by_all_solutions_by_the_training_set_and_by_the_rest() -> None:
+    solutions = torch.cartesian_prod(torch.arange(3), torch.arange(4))  # twelve boards exist
+    training = torch.cat([solutions[:5], solutions[:2]])  # five of them, two twice
+    generated = solutions[[0, 0, 1, 6, 6, 7, 8, 9]]
+    valid = torch.tensor([True] * 7 + [False])
+    result = coverage(generated, valid, training, solutions=12)
+    assert result.total == Rate(5, 12)  # 0, 1, 6, 7, 8
+    assert result.inside == Rate(2, 5)
+    assert result.outside == Rate(3, 7)
+    assert result.as_dict()["outside"]["n"] == 7
+    assert coverage(generated, ~valid & valid, training, 12).total == Rate(0, 12)
+
+
+def test_more_boards_than_exist_are_refused() -> None:
+    boards = torch.arange(6).view(6, 1)
+    with pytest.raises(LetgoError, match="6 boards found outside the training set, but only 4 exist"):
+        coverage(boards, torch.ones(6, dtype=torch.bool), torch.tensor([[10]]), solutions=5)
+
+
+# Graphs
+
+
+def graphs() -> tuple[Tensor, Problem]:
+    """Three graphs of two nodes: connected, apart, apart; and answers with one wrong entry in each of the last two."""
+    truth = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 1], [1, 0, 0, 1]])
+    said = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [0, 0, 0, 1]])
+    return said, Problem(truth, torch.zeros(3, 4, dtype=torch.bool))
+
+
+def test_element_accuracy_is_the_share_of_right_entries() -> None:
+    said, puzzle = graphs()
+    assert element_accuracy(said, puzzle).values.tolist() == [1.0, 0.75, 0.75]
+
+
+def test_balanced_accuracy_pools_the_entries_of_all_graphs() -> None:
+    """Positives 8, of which 7 found; negatives 4, of which 3 found."""
+    said, puzzle = graphs()
+    score = balanced_accuracy(said, puzzle)
+    assert score.value == pytest.approx((7 / 8 + 3 / 4) / 2)
+    assert score.n == 3
+    low, high = score.interval95
+    assert 0 <= low <= score.value <= high <= 1
+    assert balanced_accuracy(said, puzzle).interval95 == (low, high)
+
+
+def test_balanced_accuracy_of_connected_graphs_alone_is_their_hit_rate() -> None:
+    said, puzzle = graphs()
+    assert balanced_accuracy(said[:1], puzzle[:1]).as_dict() == {"value": 1.0, "low": None, "high": None, "n": 1}
+    assert balanced_accuracy(said[:0], puzzle[:0]).value == 0
+
+
+def test_the_bootstrap_interval_agrees_with_scipys() -> None:
+    """500 graphs of 16 entries, one in ten wrong. Both intervals are random: they may differ by a tenth of a width."""
+    rng = np.random.default_rng(0)
+    truth = torch.from_numpy(rng.integers(2, size=(500, 16)))
+    said = torch.from_numpy(np.where(rng.random((500, 16)) < 0.1, 1 - truth.numpy(), truth.numpy()))
+    score = balanced_accuracy(said, Problem(truth, torch.zeros(500, 16, dtype=torch.bool)))
+
+    def pooled(index: np.ndarray) -> float:
+        t, s = truth.numpy()[index], said.numpy()[index]
+        return float((s[t == 1].mean() + 1 - s[t == 0].mean()) / 2)
+
+    assert score.value == pytest.approx(pooled(np.arange(500)))
+    judge = stats.bootstrap(
+        (np.arange(500),), pooled, n_resamples=2000, method="percentile", vectorized=False, rng=np.random.default_rng(1)
+    ).confidence_interval
+    low, high = score.interval95
+    assert low == pytest.approx(judge.low, abs=(high - low) / 10)
+    assert high == pytest.approx(judge.high, abs=(high - low) / 10)

@@ -1,0 +1,185 @@
+"""The Neural Logic Machine against its rules spelled out with loops, and its symmetries."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations, product
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from letgo import tasks
+from letgo.models.nlm import NeuralLogicMachine, exists_forall
+from letgo.presets import PRESETS
+
+Relation = dict[tuple[int, ...], Tensor]  # one feature vector per tuple of nodes
+
+
+def machine(width: int = 4, dim: int = 2) -> NeuralLogicMachine:
+    """Weights four times their usual size: freshly drawn, its sigmoids hardly leave 1/2 and would hide a fault."""
+    torch.manual_seed(0)
+    network = NeuralLogicMachine(dim, width, time_features=8)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(4)
+    return network
+
+
+def inputs(batch: int, n: int, dim: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(n)
+    edges = (torch.rand(batch, n, n, generator=rng) < 0.4).triu(1)
+    adjacency = (edges | edges.mT).float()
+    return torch.randn(batch, n * n, dim, generator=rng), torch.rand(batch, 1, 1, generator=rng), adjacency
+
+
+def reduced(relation: Relation, n: int, index: tuple[int, ...]) -> list[Tensor]:
+    """Exists and forall over a new last node, interleaved per channel; repeated nodes count as 0 and as 1."""
+    channels = len(next(iter(relation.values())))
+    columns = []
+    for c in range(channels):
+        entries = [(relation[(*index, k)][c], len({*index, k}) == len(index) + 1) for k in range(n)]
+        columns.append(torch.stack([value if distinct else torch.tensor(0.0) for value, distinct in entries]).max())
+        columns.append(torch.stack([value if distinct else torch.tensor(1.0) for value, distinct in entries]).min())
+    return columns
+
+
+def layer(arity: int, state: dict[int, Relation], n: int, weight: Tensor, bias: Tensor) -> Relation:
+    """One arity of one layer: expand below, itself, reduce above; all orders of the nodes; linear; sigmoid."""
+    features: Relation = {}
+    for index in product(range(n), repeat=arity):
+        parts: list[Tensor] = []
+        if arity - 1 in state:
+            parts.append(state[arity - 1][index[:-1]])
+        if arity in state:
+            parts.append(state[arity][index])
+        if arity + 1 in state:
+            parts.append(torch.stack(reduced(state[arity + 1], n, index)))
+        features[index] = torch.cat(parts)
+    result: Relation = {}
+    for index in product(range(n), repeat=arity):
+        ordered = [features[tuple(index[axis] for axis in order)] for order in permutations(range(arity))]
+        result[index] = torch.sigmoid(weight @ torch.cat(ordered) + bias)
+    return result
+
+
+def interleaved(channels: int) -> list[int]:
+    """Where the network, which keeps all maxima before all minima, holds (e_1, f_1, e_2, f_2, ..)."""
+    return [c + half * channels for c in range(channels) for half in (0, 1)]
+
+
+def literal(network: NeuralLogicMachine, x_t: Tensor, t: Tensor, adjacency: Tensor) -> Tensor:
+    """One board (batch of 1) by sections 4 and 5 of the layer rules, with the network's own weights."""
+    n, dim = adjacency.shape[1], x_t.shape[2]
+    width, half = network.width, 4
+    angles = [100 * float(t) * math.exp(-math.log(10_000) * k / (half - 1)) for k in range(half)]
+    time = network.time.mlp(torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles]))
+    board = x_t[0].view(n, n, dim)
+    pairs = {
+        (i, j): torch.cat([2 * adjacency[0, i, j, None] - 1, board[i, j], time]) for i, j in product(range(n), repeat=2)
+    }
+    channels = dim + 1 + width
+
+    blocks = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]  # which two of (i, j, k) each of the six maps reads
+    order = [blocks.index((o[0], o[1])) for o in permutations(range(3))]
+    of_triples = network.triples.weight.view(width, 6, channels)[:, order].reshape(width, -1)
+    state = {
+        1: layer(1, {2: pairs}, n, network.nodes.weight[:, interleaved(channels)], network.nodes.bias),
+        2: layer(2, {2: pairs}, n, network.pairs.weight, network.pairs.bias),
+        3: layer(3, {2: pairs}, n, of_triples, network.triples.bias),
+    }
+    one = [*range(2 * width), *(2 * width + c for c in interleaved(width))]
+    columns = [*one, *(4 * width + c for c in one)]
+    hidden = layer(2, state, n, network.pairs2.weight[:, columns], network.pairs2.bias)
+    return torch.stack([network.head(hidden[index]) for index in product(range(n), repeat=2)])[None]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_it_follows_the_layer_rules_to_the_letter(n: int) -> None:
+    """Two nodes leave no triple of distinct ones: the reductions are then (0, 1)."""
+    network, (x, t, adjacency) = machine(), inputs(1, n)
+    assert_close(network(x, t, adjacency), literal(network, x, t, adjacency))
+
+
+def test_the_first_layers_have_the_sizes_of_the_published_network() -> None:
+    """Of the 52,482 parameters with a one-hot state, those of the second layer's arities 1 and 3 reach no output."""
+    network = NeuralLogicMachine()
+    unread = 96 * 32 + 32 + 384 * 32 + 32
+    assert sum(p.numel() for p in network.parameters()) == 52_482 - unread
+    assert network.triples.in_features == 6 * 35
+    bound = (6 * 35) ** -0.5  # a map of six orderings starts as small as one linear layer of that size
+    assert 0.9 * bound < float(network.triples.weight.detach().abs().max()) <= bound
+
+
+@torch.no_grad()
+def test_renaming_the_nodes_renames_the_answer() -> None:
+    network, (x, t, adjacency) = machine(), inputs(3, 6)
+    order = torch.tensor([4, 1, 5, 0, 3, 2])
+    renamed = x.view(3, 6, 6, 2)[:, order][:, :, order].reshape(3, 36, 2)
+    answer = network(x, t, adjacency).view(3, 6, 6, 2)[:, order][:, :, order].reshape(3, 36, 2)
+    assert_close(network(renamed, t, adjacency[:, order][:, :, order]), answer)
+    assert float((network(x, t, adjacency) - answer).abs().max()) > 0.01
+
+
+@torch.no_grad()
+def test_the_same_weights_run_on_graphs_of_any_size() -> None:
+    network = PRESETS["connectivity"].build_model()
+    for n in (2, 12, 18):
+        x, t, adjacency = inputs(2, n)
+        assert network(x, t, adjacency).shape == (2, n * n, 2)
+
+
+@torch.no_grad()
+def test_boards_of_a_batch_do_not_see_each_other() -> None:
+    network, (x, t, adjacency) = machine(), inputs(4, 5)
+    alone = torch.cat([network(x[i : i + 1], t[i : i + 1], adjacency[i : i + 1]) for i in range(4)])
+    assert_close(network(x, t, adjacency), alone)
+
+
+@torch.no_grad()
+def test_the_graph_the_state_and_the_time_all_matter() -> None:
+    network, (x, t, adjacency) = machine(), inputs(2, 5)
+    before = network(x, t, adjacency)
+    for other in ((x, t, 1 - adjacency), (x + 1, t, adjacency), (x, t / 2, adjacency)):
+        assert float((network(*other) - before).abs().max()) > 0.01
+
+
+def test_repeated_nodes_are_left_out_of_exists_and_forall() -> None:
+    pairs = torch.full((1, 3, 3, 1), 0.5)
+    pairs[0, range(3), range(3)] = torch.tensor([9.0, -9.0, 9.0])[:, None]  # only the diagonal is extreme
+    assert_close(exists_forall(pairs, 2), torch.full((1, 3, 2), 0.5))
+    triples = torch.full((1, 3, 3, 3, 1), 0.5)
+    for i, j, k in product(range(3), repeat=3):
+        if len({i, j, k}) < 3:
+            triples[0, i, j, k] = 9.0 * (-1) ** (i + j + k)
+    got = exists_forall(triples, 3)
+    different = ~torch.eye(3, dtype=torch.bool)
+    assert_close(got[0][different], torch.full((6, 2), 0.5))
+    assert_close(got[0][~different], torch.tensor([[0.0, 1.0]] * 3))  # nothing left: (0, 1)
+
+
+def test_what_is_left_out_counts_as_zero_and_as_one_even_outside_of_the_unit_interval() -> None:
+    low, high = torch.full((1, 3, 3, 1), -2.0), torch.full((1, 3, 3, 1), 3.0)
+    assert_close(exists_forall(low, 2), torch.tensor([0.0, -2.0]).expand(1, 3, 2))
+    assert_close(exists_forall(high, 2), torch.tensor([3.0, 1.0]).expand(1, 3, 2))
+
+
+def test_every_parameter_receives_gradient() -> None:
+    network, (x, t, adjacency) = machine(), inputs(3, 5)
+    nn.functional.mse_loss(network(x, t, adjacency), torch.zeros_like(x)).backward()
+    without = [n for n, p in network.named_parameters() if p.grad is None or not bool(p.grad.abs().max() > 0)]
+    assert without == []
+
+
+@torch.no_grad()
+def test_a_generated_graph_goes_in_as_its_own_context() -> None:
+    import numpy as np
+
+    task = tasks.get("connectivity")
+    problem = task.generate(2, np.random.default_rng(0), "18")
+    config = PRESETS["connectivity"]
+    x0 = config.build_codec().encode(problem.solution)
+    out = config.build_model()(x0, torch.zeros(1, 1, 1), problem.context)
+    assert out.shape == x0.shape

@@ -1,0 +1,213 @@
+"""The losses: their values by hand, what carries gradient, and that both forms of self-correction mean the same."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from letgo.codecs import OneHot
+from letgo.objectives import Objective, SelfCorrection, Simple
+from letgo.paths import CosinePath, GaussianPath
+from letgo.pinning import Clues
+
+PATH = CosinePath()
+
+
+class Recorded(nn.Module):
+    """A pointwise network that remembers each call, and uses its first factor only in the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.later = nn.Parameter(torch.tensor(0.6)), nn.Parameter(torch.tensor(0.9))
+        self.seen: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.gradient: list[bool] = []
+        self.out: list[Tensor] = []
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        factor = self.later if self.seen else self.first
+        self.seen.append((x_t.detach().clone(), t, context))
+        self.gradient.append(torch.is_grad_enabled())
+        self.out.append(factor * torch.tanh(x_t + 0.1) + 0.2 * t)
+        return self.out[-1]
+
+    @property
+    def rows(self) -> list[int]:
+        return [len(x_t) for x_t, _, _ in self.seen]
+
+
+def boards(batch: int, cells: int = 6, dim: int = 3) -> tuple[Tensor, Clues]:
+    rng = torch.Generator().manual_seed(5)
+    x0 = OneHot(dim).encode(torch.randint(dim, (batch, cells), generator=rng))
+    return x0, Clues(x0, torch.rand(batch, cells, generator=rng) < 0.4)
+
+
+def noised(x: Tensor, t: Tensor, noise: Tensor) -> Tensor:
+    """Eq. 1 on the cosine path."""
+    return torch.cos(math.pi / 2 * t) * x + torch.sin(math.pi / 2 * t) * noise
+
+
+def held(x: Tensor, clues: Clues) -> Tensor:
+    result = x.clone()
+    result[clues.given] = clues.values[clues.given]
+    return result
+
+
+def test_the_simple_loss_by_hand() -> None:
+    network, (x0, clues) = Recorded(), boards(4)
+    torch.manual_seed(3)
+    losses = Simple()(network, PATH, x0, clues, None)
+    torch.manual_seed(3)
+    t, noise = torch.rand(4, 1, 1), torch.randn(4, 6, 3)
+    x_t = held(noised(x0, t, noise), clues)
+    assert_close(network.seen[0][0], x_t)
+    x0_hat = held(network.first * torch.tanh(x_t + 0.1) + 0.2 * t, clues)
+    total = sum((x0_hat[b, c, d] - x0[b, c, d]) ** 2 for b in range(4) for c in range(6) for d in range(3))
+    assert list(losses) == ["loss"]
+    assert_close(losses["loss"], total / (4 * 6 * 3))
+    assert network.gradient == [True]
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_self_correction_by_hand(full: bool) -> None:
+    """Algorithm 2 with the same random numbers: propose at t1, pin, renoise to t2, pin, propose again."""
+    network, (x0, clues) = Recorded(), boards(10)
+    torch.manual_seed(3)
+    losses = SelfCorrection(0.3, full)(network, PATH, x0, clues, None)
+    torch.manual_seed(3)
+    t1 = torch.rand(10, 1, 1)
+    t2 = t1 * torch.rand(10, 1, 1)
+    x_t1 = held(noised(x0, t1, torch.randn(10, 6, 3)), clues)
+    proposal = held(network.first * torch.tanh(x_t1 + 0.1) + 0.2 * t1, clues)
+    x_t2 = held(noised(proposal, t2, torch.randn(10, 6, 3)), clues)
+    again = held(network.later * torch.tanh(x_t2 + 0.1) + 0.2 * t2, clues)
+    recovery = (again - x0).square().mean()
+    if full:
+        simple = (proposal - x0).square().mean()
+    else:  # three of ten rows, seen once more together with the recovery rows
+        simple = (held(network.later * torch.tanh(x_t1 + 0.1) + 0.2 * t1, clues) - x0)[:3].square().mean()
+    assert_close(losses["recovery"], recovery)
+    assert_close(losses["simple"], simple)
+    assert_close(losses["loss"], recovery + 0.3 * simple)
+
+
+def test_in_the_full_form_the_proposal_learns_through_the_simple_loss_alone() -> None:
+    """The first call has a factor of its own, so its gradient is exactly what flows through the proposal."""
+    for weight in (0.0, 0.3):
+        network, (x0, clues) = Recorded(), boards(10)
+        torch.manual_seed(3)
+        losses = SelfCorrection(weight, full=True)(network, PATH, x0, clues, None)
+        through_simple = torch.autograd.grad(losses["simple"], network.first, retain_graph=True)[0]
+        through_recovery = torch.autograd.grad(losses["recovery"], network.first, retain_graph=True, allow_unused=True)
+        assert through_recovery == (None,)
+        losses["loss"].backward()
+        assert network.first.grad is not None
+        assert_close(network.first.grad, weight * through_simple)
+        assert network.gradient == [True, True]
+
+
+def test_in_the_cheap_form_the_proposal_has_no_graph() -> None:
+    network, (x0, clues) = Recorded(), boards(10)
+    losses = SelfCorrection(0.3)(network, PATH, x0, clues, None)
+    losses["loss"].backward()
+    assert network.gradient == [False, True]
+    assert network.out[0].grad_fn is None
+    assert network.first.grad is None
+    assert network.later.grad is not None
+    through_both = network.later.grad.clone()
+    assert float(through_both.abs()) > 0
+
+
+@pytest.mark.parametrize(("batch", "weight", "extra"), [(256, 0.1, 25), (7, 0.5, 3), (5, 0.1, 0), (8, 0.0, 0)])
+def test_rows_per_call(batch: int, weight: float, extra: int) -> None:
+    """App. C: B rows without gradient, then B + floor(lambda B) with; Algorithm 2: B and B."""
+    x0, clues = boards(batch)
+    cheap, full = Recorded(), Recorded()
+    SelfCorrection(weight)(cheap, PATH, x0, clues, None)["loss"].backward()
+    SelfCorrection(weight, full=True)(full, PATH, x0, clues, None)["loss"].backward()
+    assert cheap.rows == [batch, batch + extra]
+    assert full.rows == [batch, batch]
+
+
+def test_the_first_rows_come_again_with_their_own_times_clues_and_context() -> None:
+    x0, clues = boards(10)
+    network, context = Recorded(), torch.arange(10.0)
+    SelfCorrection(0.4)(network, PATH, x0, clues, context)
+    (x_t1, t1, first_context), (x, t, later_context) = network.seen
+    assert torch.equal(x[10:], x_t1[:4])
+    assert torch.equal(t[10:], t1[:4])
+    assert first_context is not None
+    assert later_context is not None
+    assert torch.equal(first_context, context)
+    assert later_context.tolist() == [*range(10), *range(4)]
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_the_second_time_is_uniform_below_the_first(full: bool) -> None:
+    """Fixed seed; a new one fails with odds of 3e-4 (three tests at 1e-4)."""
+    network, (x0, clues) = Recorded(), boards(4000)
+    torch.manual_seed(0)
+    SelfCorrection(0.1, full)(network, PATH, x0, clues, None)
+    t1, t2 = network.seen[0][1].flatten(), network.seen[1][1][:4000].flatten()
+    assert bool((t2 <= t1).all())
+    assert bool((t1 < 1).all())
+    assert bool((t2 >= 0).all())
+    assert stats.kstest(t1.numpy(), "uniform").pvalue > 1e-4
+    assert stats.kstest((t2 / t1).numpy(), "uniform").pvalue > 1e-4
+    assert stats.pearsonr(t1.numpy(), (t2 / t1).numpy()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("objective", [Simple(), SelfCorrection(0.4), SelfCorrection(0.4, full=True)])
+def test_clues_reach_the_network_exact_and_count_as_exact(objective: Objective, path: GaussianPath) -> None:
+    x0, clues = boards(10)
+    seen: list[Tensor] = []
+
+    def right_but_for_the_clues(x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        seen.append(x_t)
+        answer = torch.cat([x0, x0[: len(x_t) - 10]]).clone()
+        answer[torch.cat([clues.given, clues.given[: len(x_t) - 10]])] = 1e6
+        return answer
+
+    losses = objective(right_but_for_the_clues, path, x0, clues, None)
+    assert float(losses["loss"]) == 0
+    for x_t in seen:
+        twice = clues[torch.arange(len(x_t)) % 10]
+        assert torch.equal(x_t[twice.given], twice.values[twice.given])
+        assert not torch.equal(x_t[~twice.given], twice.values[~twice.given])
+
+
+class Fixed(nn.Module):
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        return torch.tanh(x_t) * (1 - 0.5 * t)
+
+
+def test_both_forms_have_the_same_expected_value() -> None:
+    """40 batches each; the means differ by more than 5 standard errors with odds below 1e-6 (fixed seed)."""
+    x0, clues = boards(500)
+    torch.manual_seed(0)
+    values = [
+        torch.stack([SelfCorrection(0.5, full)(Fixed(), PATH, x0, clues, None)["loss"] for _ in range(40)])
+        for full in (True, False)
+    ]
+    error = (values[0].var() / 40 + values[1].var() / 40).sqrt()
+    assert abs(float(values[0].mean() - values[1].mean())) < 5 * float(error)
+    assert float(error) < 0.01 * float(values[0].mean())  # else the bound would say nothing
+
+
+def test_measuring_the_full_loss_without_gradient_builds_no_graph() -> None:
+    network, (x0, clues) = Recorded(), boards(10)
+    with torch.no_grad():
+        losses = SelfCorrection(0.3, full=True)(network, PATH, x0, clues, None)
+    assert network.gradient == [False, False]
+    assert not losses["loss"].requires_grad
+
+
+def test_without_the_simple_term_only_recovery_is_left() -> None:
+    network, (x0, clues) = Recorded(), boards(10)
+    losses = SelfCorrection(0.0)(network, PATH, x0, clues, None)
+    assert torch.equal(losses["loss"], losses["recovery"])
+    assert float(losses["simple"]) == 0
