@@ -117,7 +117,7 @@ def test_a_state_with_code_in_it_is_refused_and_not_run(
 
 @pytest.mark.parametrize(
     ("file", "fault"),
-    [("state.pt", b"nonsense"), ("config.json", b"{half"), ("config.json", b"[]"), ("metrics.jsonl", None)],
+    [("state.pt", b"nonsense"), ("config.json", b"{half"), ("config.json", b"[]"), ("state.pt", None)],
 )
 def test_a_damaged_run_costs_the_command_line_one_line_and_code_2(
     file: str, fault: bytes | None, run: Path, capsys: pytest.CaptureFixture[str]

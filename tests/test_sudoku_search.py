@@ -90,17 +90,13 @@ def mixed_puzzles() -> Problem:
     boards = boards_9x9(200, seed=5)
     minimal = minimal_puzzles(boards[:150], rng)
     scattered = Problem(boards[150:], random_masks(50, 81, 25, 50, rng))
-    return Problem.cat(
-        [minimal[:80], without_one_clue(minimal[80:130]), with_one_wrong_clue(minimal[130:]), scattered]
-    )
+    return Problem.cat([minimal[:80], without_one_clue(minimal[80:130]), with_one_wrong_clue(minimal[130:]), scattered])
 
 
 def test_cp_sat_agrees_on_200_puzzles_about_solutions_and_uniqueness():
     puzzles = mixed_puzzles()
     counts, (answers, solved) = count_solutions(puzzles, cap=2), solve(puzzles)
-    peers = [
-        Peer(s, g).solutions() for s, g in zip(puzzles.solution.tolist(), puzzles.given.tolist(), strict=True)
-    ]
+    peers = [Peer(s, g).solutions() for s, g in zip(puzzles.solution.tolist(), puzzles.given.tolist(), strict=True)]
     assert counts.tolist() == [len(found) for found in peers]
     assert is_unique(puzzles).tolist() == [len(found) == 1 for found in peers]
     assert solved.tolist() == [len(found) > 0 for found in peers]

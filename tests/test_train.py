@@ -209,12 +209,15 @@ def written():
     return (out / "state.pt").stat().st_mtime_ns if (out / "state.pt").exists() else 0
 
 for attempt in range(14):  # half of them as soon as they begin, half once they have saved
-    before = written()
+    seen = {written()}
     child = os.fork()
     if child == 0:
         work()
         os._exit(0)
-    while attempt % 2 == 0 and written() == before:
+    while attempt % 2 == 0 and len(seen) < 4:  # three saves: two steps at least, however slow the machine
+        seen.add(written())
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            break  # it has finished
         time.sleep(0.001)
     time.sleep(moments.uniform(0.0, 0.15))
     os.kill(child, signal.SIGKILL)
@@ -263,7 +266,7 @@ def test_leftovers_of_a_killed_write_are_cleared_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_save_and_say_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
     words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--batch", "2", "--boards", "20"]
-    words += ["--steps", "1000000", "--log-every", "1"]
+    words += ["--steps", "1000000", "--log-every", "1", "--device", "cpu"]
     env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-m", "letgo", *words], env=env, stderr=subprocess.PIPE, text=True)
     log, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
@@ -387,7 +390,7 @@ def test_a_run_without_its_state_is_not_overwritten(tmp_path: Path) -> None:
 def test_the_loss_falls(tmp_path: Path) -> None:
     go(replace(MINI, batch=32, steps=150, warmup=20), tmp_path, log_every=50)
     losses = [entry["loss"] for entry in lines(tmp_path)]
-    assert losses[0] > losses[1] > losses[2]
+    assert losses[2] < 0.7 * losses[0]
 
 
 def test_reports_come_with_step_total_speed_and_losses(tmp_path: Path) -> None:
@@ -490,14 +493,25 @@ def test_validation_chooses_between_raw_and_averaged_weights_and_says_so(
     go(MINI, tmp_path)
     state = load_state(tmp_path / "state.pt")
     scores = choose_weights(
-        tmp_path, lambda weights: float(torch.equal(weights["head.bias"], state[better]["head.bias"]))
+        tmp_path, lambda weights: float(torch.equal(weights["head.bias"], state[better]["head.bias"])), 64
     )
     assert scores == {"raw": float(better == "raw"), "ema": float(better == "ema")}
     assert_same_tree(load_weights(tmp_path / "model.safetensors"), state[better])
     said = json.loads((tmp_path / "validation.json").read_text())
     assert (said["weights"], said["step"], said["scores"]) == (better, 20, scores)
+    assert json.loads((tmp_path / "config.json").read_text())["weights"] == better
     go(replace(MINI, steps=21), tmp_path)
     assert not (tmp_path / "validation.json").exists()  # the file is the average again, whatever was chosen
+    assert json.loads((tmp_path / "config.json").read_text())["weights"] == "ema"
+
+
+@pytest.mark.parametrize(("raw", "chosen"), [(0.52, "ema"), (0.60, "raw")])
+def test_a_lead_within_one_standard_error_leaves_the_average_in_place(raw: float, chosen: str, tmp_path: Path) -> None:
+    """At 0.5 and 64 boards the standard error is 0.0625."""
+    go(MINI, tmp_path)
+    values = iter([0.5, raw])
+    choose_weights(tmp_path, lambda weights: next(values), 64)
+    assert json.loads((tmp_path / "config.json").read_text())["weights"] == chosen
 
 
 def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> None:
@@ -538,3 +552,16 @@ def test_batches_are_drawn_from_the_instances_with_their_own_clues_and_context()
     mini = TrainingData.of(instances(MINI), "random", CPU)
     assert mini.given is None
     assert mini.draw(5)[2] is None
+
+
+def test_a_run_can_start_from_another_models_weights(tmp_path: Path) -> None:
+    go(MINI, tmp_path / "first")
+    weights = load_weights(tmp_path / "first" / "model.safetensors")
+    trainer = go(replace(MINI, init=str(tmp_path / "first"), steps=0), tmp_path / "second")
+    assert trainer.step == 0
+    assert_same_tree(load_state(tmp_path / "second" / "state.pt")["raw"], weights)
+    other = replace(
+        MINI, init=str(tmp_path / "first"), network_options={"width": 16, "depth": 1, "heads": 1, "hidden": 8}
+    )
+    with pytest.raises(LetgoError, match="belongs to another network"):
+        go(other, tmp_path / "third")

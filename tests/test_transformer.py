@@ -92,11 +92,11 @@ def test_dropout_acts_only_in_training() -> None:
 def test_dropout_follows_each_sublayer_and_sits_on_the_attention_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
 
-    def recorded(qkv: torch.Tensor, dropout: float) -> torch.Tensor:
-        asked.append(dropout)
-        return qkv[:, :, 2]
+    def recorded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
+        asked.append(dropout_p)
+        return v
 
-    monkeypatch.setattr("letgo.models.transformer.attend", recorded)
+    monkeypatch.setattr("letgo.models.transformer.F.scaled_dot_product_attention", recorded)
     block = Block(16, 4, 32, dropout=0.25)
     dropped: list[torch.Tensor] = []
     block.dropout.register_forward_pre_hook(lambda _, inputs: dropped.append(inputs[0]))

@@ -119,6 +119,7 @@ def build_parser() -> Parser:
     train = commands.add_parser("train", help="train a preset, or go on with a run")
     train.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
     train.add_argument("--out", type=Path, metavar="RUN", help="the run folder; repeat the command to resume")
+    train.add_argument("--init", metavar="M", help="start from this model's weights instead of random ones")
     train.add_argument("--data", help="training instances (.npz, .csv, .csv.gz, .txt); default: generated")
     train.add_argument("--steps", type=_at_least(1), help="optimiser steps; schedules follow this number")
     train.add_argument("--max-seconds", type=_real(0.0), help="stop cleanly after this time and save")
@@ -128,7 +129,9 @@ def build_parser() -> Parser:
     train.add_argument("--batch", type=_at_least(1))
     train.add_argument("--learning-rate", type=_real(0.0))
     train.add_argument("--warmup", type=_at_least(0), help="steps of linear warm-up")
-    train.add_argument("--decay", type=_real(0.0, 1.0), help="share of the steps, at the end, for the rate to fall to 0")
+    train.add_argument(
+        "--decay", type=_real(0.0, 1.0), help="share of the steps, at the end, for the rate to fall to 0"
+    )
     train.add_argument("--precision", choices=["auto", "bf16", "fp16", "fp32"])
     train.add_argument("--boards", type=_at_least(1), help="how many instances to generate")
     train.add_argument("--simple-weight", type=_real(0.0), help="lambda_simple of self-correction")
@@ -173,6 +176,16 @@ def build_parser() -> Parser:
     tune.add_argument("--out", type=Path, help="write here instead of RUN/tune-RULE.json")
     _common(tune)
 
+    app = commands.add_parser("app", help="the page where two samplers think side by side")
+    app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    app.add_argument("--port", type=_at_least(0), default=8077, help="default 8077; 0 takes any free one")
+    app.add_argument("--open", action="store_true", help="open the page in a browser")
+    app.add_argument("--model", action="append", metavar="RUN", help="offer this run folder too; may be repeated")
+    app.add_argument("--device", default="cpu", help="auto, cpu, cuda or mps (default cpu)")
+    app.add_argument("--queue", type=_at_least(1), default=64, help="requests under way or waiting (default 64)")
+    app.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this host name too")
+    _common(app)
+
     data = commands.add_parser("data", help="make, fetch and check data files", add_help=False)
     data.add_argument("rest", nargs=argparse.REMAINDER)
     return parser
@@ -182,7 +195,10 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     debug = "--debug" in words
     try:
-        return _dispatch(words)
+        try:
+            return _dispatch(words)
+        finally:
+            sys.stdout.flush()  # a reader that has left shows itself here, not while Python shuts down
     except LetgoError as error:
         if debug:
             raise
@@ -214,6 +230,10 @@ def _dispatch(words: list[str]) -> int:
         from letgo import commands_train
 
         return commands_train.run(args)
+    if args.command == "app":
+        from letgo import commands_app
+
+        return commands_app.run(args)
     from letgo import commands
 
     return getattr(commands, args.command)(args)

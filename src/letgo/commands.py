@@ -85,6 +85,7 @@ def solve(args: argparse.Namespace) -> int:
     answers = solver.solve(
         problem, args.rule, args.steps, args.tries, args.seed, not args.no_verify, args.batch, show, **settings
     )
+    show.close()
     _print_answers(solver, problem, answers, args, example)
     if example and not args.json:
         answer = answers[0]
@@ -93,8 +94,7 @@ def solve(args: argparse.Namespace) -> int:
         total = time.perf_counter() - started
         print(
             f"\n{verdict} with {args.rule}: {tries}, {answer.calls} network calls, {answer.seconds:.2f} s of sampling, "
-            f"{total:.2f} s in all.\nThe network learned the rules from finished boards alone; nothing told it "
-            "what a row, a column or a box is."
+            f"{total:.2f} s in all.\nThe network learned from solved instances alone; nobody told it a rule."
         )
     return 0 if all(a.solved for a in answers) else 1
 

@@ -34,6 +34,7 @@ def configure(args: argparse.Namespace) -> Config:
         "precision": args.precision,
         "boards": args.boards,
         "seed": args.seed,
+        "init": args.init,
         "full_gradient": args.full_gradient or None,
         "simple_weight": args.simple_weight,
     }
@@ -59,7 +60,7 @@ def validate(config: Config, out: Path, device: torch.device, count: int, seed: 
         solver = Solver(config, network, device.type, fast=False)
         return evaluate(solver, "euler", problem)["validity"]["value"]
 
-    return choose_weights(out, score)
+    return choose_weights(out, score, count)
 
 
 def run(args: argparse.Namespace) -> int:

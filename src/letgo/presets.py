@@ -42,9 +42,11 @@ class Config:
     precision: str = "auto"  # bf16 on a GPU, fp32 elsewhere
     ema: float = 0.9999
     seed: int = 0
+    init: str | None = None  # a model whose weights the run starts from
     boards: int = 1_000_000  # generated for training where no --data is given
     masks: str = "random"  # or 'data': the clues that come with each instance
     sample_steps: int = 200
+    weights: str = "ema"  # which of the two model.safetensors holds; 'raw' where validation preferred it
 
     @staticmethod
     def from_dict(values: Any) -> Config:
@@ -122,10 +124,11 @@ PRESETS: dict[str, Config] = {
         "sudoku-mini",
         "sudoku",
         task_options={"box": 2},
-        network_options={"width": 64, "depth": 2, "heads": 4, "hidden": 256},
+        network_options={"width": 48, "depth": 3, "heads": 3, "hidden": 96},
         steps=4_000,
+        learning_rate=2e-3,
         warmup=200,
-        batch=128,
+        batch=64,
         decay=0.2,
         boards=2_000,
         sample_steps=50,

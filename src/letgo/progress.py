@@ -21,13 +21,14 @@ class Progress:
         self.on = not quiet and (forced or self.terminal)
         self.started = self.shown = time.monotonic()
         self.first_done: int | None = None
+        self.unfinished = False  # a line that no newline has ended yet
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         if not self.on:
             return
         now = time.monotonic()
         if self.first_done is None:
-            self.first_done = done
+            self.first_done, self.started = done, now  # what was done before this call took no time that we saw
         last = done >= total
         if not last and now - self.shown < (0.2 if self.terminal else 5.0):
             return
@@ -37,10 +38,12 @@ class Progress:
         eta = "" if last or left is None else f"  {clock(left)} left"
         text = f"{self.label} {done:,}/{total:,}{note}{eta}"
         sys.stderr.write(f"\r\x1b[2K{text}" if self.terminal else f"{text}\n")
+        self.unfinished = self.terminal and not last
         if last and self.terminal:
             sys.stderr.write("\n")
         sys.stderr.flush()
 
     def close(self) -> None:
-        if self.on and self.terminal:
+        if self.unfinished:
             sys.stderr.write("\n")
+            self.unfinished = False

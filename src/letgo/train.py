@@ -17,6 +17,7 @@ from torch import Tensor
 
 from letgo.checkpoints import (
     append_line,
+    load_model,
     load_state,
     read_json,
     remove_leftovers,
@@ -33,6 +34,7 @@ from letgo.tasks import Problem
 
 EMA_EVERY = 10  # steps between two updates of the average
 SAVE_SECONDS = 60
+WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel is compiled and chosen
 
 
 def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
@@ -101,6 +103,7 @@ class Trainer:
         self.steps_done = self.logged = 0
         fast = cuda if fast is None else fast
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm_steps = 0
         self.capture = fast and precision != "fp16"  # the scaler's skipped steps do not fit in a graph
         self.losses: Callable[..., dict[str, Tensor]] = self._losses
         if fast:
@@ -137,7 +140,8 @@ class Trainer:
         else:
             self.optimizer.zero_grad(set_to_none=True)
             self._body()
-            if self.capture and step % 16 == 15:  # real steps on a side stream have warmed everything up
+            self.warm_steps += 1
+            if self.capture and self.warm_steps == WARM_STEPS:
                 self._capture()
         self.steps_done = step + 1
         if self.steps_done % EMA_EVERY == 0:
@@ -180,13 +184,16 @@ class Trainer:
             "logged": self.logged,
         }
 
+    def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str) -> None:
+        mine = self.weights(kind)
+        if {n: v.shape for n, v in mine.items()} != {n: v.shape for n, v in weights.items()}:
+            raise LetgoError(f"{whose} belongs to another network than {self.config.name}")
+        for name, target in mine.items():
+            target.copy_(weights[name])
+
     def restore(self, state: dict[str, Any]) -> None:
         for kind in ("raw", "ema"):
-            mine, saved = self.weights(kind), state[kind]
-            if {n: v.shape for n, v in mine.items()} != {n: v.shape for n, v in saved.items()}:
-                raise LetgoError("the saved state belongs to another network; use a new --out folder")
-            for name, target in mine.items():
-                target.copy_(saved[name])
+            self.set_weights(kind, state[kind], "the saved state")
         full = self.optimizer.state_dict()
         full["state"] = state["optimizer"]
         self.optimizer.load_state_dict(full)
@@ -248,6 +255,10 @@ def train(
         raise LetgoError(f"{out} holds a run without its state.pt; restore that file or choose another --out")
     trainer = Trainer(config, TrainingData.of(problem(), config.masks, device), device, fast)
     spent = 0.0
+    if state is None and config.init is not None:
+        _, network, _ = load_model(config.init)
+        for kind in ("raw", "ema"):
+            trainer.set_weights(kind, dict(network.named_parameters()), f"model '{config.init}'")
     if state is not None:
         trainer.restore(state)
         spent = float(state.get("seconds", 0.0))
@@ -349,12 +360,17 @@ def _summary_writer(out: Path) -> Any:
     return SummaryWriter(str(out / "tensorboard"))
 
 
-def choose_weights(out: Path, score: Callable[[dict[str, Tensor]], float]) -> dict[str, float]:
-    """Put into model.safetensors whichever of EMA and raw weights scores higher on validation; say which."""
+def choose_weights(out: Path, score: Callable[[dict[str, Tensor]], float], count: int) -> dict[str, float]:
+    """Put EMA or raw weights into model.safetensors, as `count` validation boards decide; the config says which.
+
+    Raw weights must be ahead by more than a standard error: a tie goes to the average.
+    """
     state = load_state(out / "state.pt")
     scores = {kind: score(state[kind]) for kind in ("ema", "raw")}
-    best = max(scores, key=lambda kind: scores[kind])
+    error = math.sqrt(max(scores["ema"] * (1 - scores["ema"]), 1 / count) / count)
+    best = "raw" if scores["raw"] > scores["ema"] + error else "ema"
     save_weights(out / "model.safetensors", state[best])
+    write_json(out / "config.json", {**read_json(out / "config.json"), "weights": best})
     info = {"step": state["step"], "seconds": round(float(state.get("seconds", 0.0)), 1), "weights": best}
     previous = read_json(out / "validation.json") if (out / "validation.json").exists() else {}
     write_json(out / "validation.json", {**previous, **info, "scores": scores})

@@ -38,7 +38,7 @@ def _faults_of(path: FilePath) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise LetgoError(f"{place(path)}: the gzip stream is cut short or damaged; fetch it again") from None
     except OSError as fault:
-        raise LetgoError(f"{place(path)}: {fault.strerror or fault}") from None
+        raise LetgoError(f"{place(path)}: {fault.strerror or fault}; check the disk and the permissions") from None
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import math
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from letgo.models.attention import attend
 from letgo.shapes import State, Time
 
 Hidden = Float[Tensor, "batch cells width"]
@@ -41,9 +41,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Hidden) -> Hidden:
         batch, cells, width = x.shape
-        qkv = self.qkv(x).view(batch, cells, 3, self.heads, width // self.heads)
-        mixed = attend(qkv, self.dropout if self.training else 0.0)
-        return self.out(mixed.reshape(batch, cells, width))
+        q, k, v = self.qkv(x).view(batch, cells, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        return self.out(mixed.transpose(1, 2).reshape(batch, cells, width))
 
 
 class Block(nn.Module):

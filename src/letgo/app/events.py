@@ -1,0 +1,94 @@
+"""From the worker's thread to a client: server-sent events, or one answer, and the news that a client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from letgo.app.jobs import Job
+from letgo.app.scheduler import Scheduler
+
+Event = tuple[str, dict[str, Any]]
+HEARTBEAT_SECONDS = 10.0  # a comment line while nothing happens, so that no proxy gives up
+LAST = ("done", "error", "answer")  # after one of these a job says no more
+
+
+@asynccontextmanager
+async def submitted(scheduler: Scheduler, job: Job) -> AsyncIterator[asyncio.Queue[Event]]:
+    """The job's events; however this ends, the job's place is free afterwards."""
+    loop = asyncio.get_running_loop()
+    events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def emit(name: str, data: dict[str, Any]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(events.put_nowait, (name, data))
+
+    job.emit = emit
+    scheduler.submit(job)
+    try:
+        yield events
+    finally:
+        scheduler.cancel(job)
+
+
+async def gone(receive: Receive) -> None:
+    """Returns when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def answer(scheduler: Scheduler, job: Job, receive: Receive) -> Event | None:
+    """The job's one answer; None if nobody waits for it any more."""
+    async with submitted(scheduler, job) as events:
+        news, left = asyncio.ensure_future(events.get()), asyncio.ensure_future(gone(receive))
+        try:
+            await asyncio.wait({news, left}, return_when=asyncio.FIRST_COMPLETED)
+            return news.result() if news.done() else None
+        finally:
+            news.cancel()
+            left.cancel()
+
+
+class EventStream(Response):
+    """A job's events as text/event-stream, until it is done or the client has gone."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, scheduler: Scheduler, job: Job, opening: dict[str, Any]):
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self.scheduler, self.job, self.opening = scheduler, job, opening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with submitted(self.scheduler, self.job) as events:
+            streaming = asyncio.ensure_future(self._stream(events, send))
+            left = asyncio.ensure_future(gone(receive))
+            try:
+                await asyncio.wait({streaming, left}, return_when=asyncio.FIRST_COMPLETED)
+                if streaming.done():
+                    streaming.result()
+            except OSError:  # the client left while something was being sent
+                return
+            finally:
+                streaming.cancel()
+                left.cancel()
+
+    async def _stream(self, events: asyncio.Queue[Event], send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        name, data = "start", self.opening
+        while True:
+            text = f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n" if name else ": still here\n\n"
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            if name in LAST:
+                break
+            try:
+                name, data = await asyncio.wait_for(events.get(), HEARTBEAT_SECONDS)
+            except TimeoutError:
+                name, data = "", {}
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,186 @@
+"""What a request asks of the sampler: an answer, two trajectories, or a race of many seeds."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from letgo.app.frames import Look, frame
+from letgo.kernels import Rule
+from letgo.metrics import Rate
+from letgo.solver import Solver, calls_per_step
+from letgo.tasks import Problem
+
+Emit = Callable[[str, dict[str, Any]], None]
+PROGRESS_SECONDS = 0.2  # between two notes on how far a race has come
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A rule, made from its name and settings."""
+
+    name: str
+    rule: Rule
+    settings: dict[str, float]
+    soft_until: float | None
+
+    @staticmethod
+    def of(solver: Solver, name: str, soft_until: float | None, **settings: Any) -> Sampler:
+        rule, used = solver.rule(name, **settings)
+        return Sampler(name, rule, used if soft_until is None else {**used, "soft_until": soft_until}, soft_until)
+
+
+@dataclass(eq=False)
+class Lane:
+    """One trajectory of a job, from noise to data."""
+
+    job: Job
+    side: int
+    seed: int
+    attempt: int = 0
+    seconds: float = 0.0
+    open: bool = True
+
+    @property
+    def sampler(self) -> Sampler:
+        return self.job.samplers[self.side]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Lanes of one key can share a batch: same network, rule, number of steps and board shape."""
+        job = self.job
+        return id(job.solver), self.sampler.rule, self.sampler.soft_until, job.steps, job.problem.solution.shape
+
+
+class Job(ABC):
+    """One request. `emit` may be called from the worker's thread; after `cancel` nothing more is emitted."""
+
+    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], steps: int):
+        self.solver, self.problem, self.samplers, self.steps = solver, problem, samplers, steps
+        self.pending: deque[Lane] = deque()
+        self.batches = 0  # under way for this job
+        self.finished = self.cancelled = False
+        self.emit: Emit = lambda name, data: None
+
+    @property
+    def over(self) -> bool:
+        return self.finished or self.cancelled
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.pending.clear()
+
+    def fail(self, words: str) -> None:
+        if not self.over:
+            self.finished = True
+            self.emit("error", {"detail": words})
+
+    @abstractmethod
+    def step(self, lane: Lane, look: Look, row: int) -> None:
+        """After every step; may close the lane."""
+
+    @abstractmethod
+    def last(self, lane: Lane, look: Look, row: int) -> None:
+        """After the last step of a lane that is still open; `step` has seen it too."""
+
+
+class SolveJob(Job):
+    """Like `Solver.solve` for one puzzle: stop at the first valid proposal, then try again."""
+
+    def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, steps: int, tries: int, seed: int):
+        super().__init__(solver, problem, [sampler], steps)
+        self.tries, self.calls, self.seconds = tries, 0, 0.0
+        self.pending.append(Lane(self, 0, seed))
+
+    def step(self, lane: Lane, look: Look, row: int) -> None:
+        if bool(look.proposal_valid[row]):
+            self._close(lane, look, row, look.proposal)
+
+    def last(self, lane: Lane, look: Look, row: int) -> None:
+        self._close(lane, look, row, look.state if bool(look.state_valid[row]) else None)
+
+    def _close(self, lane: Lane, look: Look, row: int, boards: Any | None) -> None:
+        lane.open = False
+        self.calls += look.step * calls_per_step(lane.sampler.name)
+        self.seconds += lane.seconds
+        if boards is None and lane.attempt + 1 < self.tries:
+            self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
+            return
+        self.finished = True
+        task = self.solver.task
+        answer = {
+            "puzzle": task.format_clues(self.problem)[0],
+            "solved": boards is not None,
+            "board": None if boards is None else task.format(boards[row : row + 1], self.problem)[0],
+            "tries": lane.attempt + 1,
+            "calls": self.calls,
+            "seconds": round(self.seconds, 4),
+        }
+        self.emit("answer", answer)
+
+
+class TrajectoryJob(Job):
+    """Every step of every side. The task's rules are looked at, to be shown, but never change the run."""
+
+    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], steps: int, seed: int):
+        super().__init__(solver, problem, samplers, steps)
+        self.first_valid: list[int | None] = [None] * len(samplers)
+        self.left = len(samplers)
+        self.pending.extend(Lane(self, side, seed) for side in range(len(samplers)))
+
+    def step(self, lane: Lane, look: Look, row: int) -> None:
+        if self.first_valid[lane.side] is None and bool(look.proposal_valid[row]):
+            self.first_valid[lane.side] = look.step
+        self.emit("frame", {"side": lane.side, **frame(look, row)})
+
+    def last(self, lane: Lane, look: Look, row: int) -> None:
+        lane.open = False
+        self.left -= 1
+        verdict = {
+            "side": lane.side,
+            "valid": bool(look.state_valid[row]),
+            "violations": int(look.state_violations[row].sum()),
+            "first_valid": self.first_valid[lane.side],
+            "steps": self.steps,
+            "calls": self.steps * calls_per_step(lane.sampler.name),
+            "seconds": round(lane.seconds, 4),
+        }
+        self.finished = self.left == 0
+        self.emit("verdict", verdict)
+        if self.finished:
+            self.emit("done", {})
+
+
+class RaceJob(Job):
+    """Final states from many seeds, scored as `letgo evaluate` does."""
+
+    def __init__(
+        self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], steps: int, seed: int, count: int
+    ):
+        super().__init__(solver, problem, samplers, steps)
+        seeds = [(seed + i) % 2**32 for i in range(count)]
+        self.pending.extend(Lane(self, side, s) for s in seeds for side in range(len(samplers)))
+        self.left = len(self.pending)
+        self.total, self.walked, self.noted = self.left * steps, 0, time.monotonic()
+        self.wins, self.runs = [0] * len(samplers), [0] * len(samplers)
+
+    def step(self, lane: Lane, look: Look, row: int) -> None:
+        self.walked += 1
+        if time.monotonic() - self.noted > PROGRESS_SECONDS:
+            self.noted = time.monotonic()
+            self.emit("progress", {"done": self.walked, "total": self.total})
+
+    def last(self, lane: Lane, look: Look, row: int) -> None:
+        lane.open, side, valid = False, lane.side, bool(look.state_valid[row])
+        self.left -= 1
+        self.wins[side] += valid
+        self.runs[side] += 1
+        rate = Rate(self.wins[side], self.runs[side]).as_dict()
+        self.finished = self.left == 0
+        self.emit("result", {"side": side, "seed": lane.seed, "valid": valid, "wins": self.wins[side], **rate})
+        if self.finished:
+            self.emit("done", {})

@@ -1,0 +1,22 @@
+"""What one request may ask for. Every limit is part of the OpenAPI schema and is refused in words."""
+
+from letgo.errors import LetgoError
+
+MAX_STEPS = 1000
+MAX_TRIES = 32
+MAX_SEEDS = 64  # seeds of one race, per rule
+MAX_PUZZLE = 4096  # characters
+MAX_CELLS = 1024  # a graph of 32 nodes, a maze of side 32
+MAX_BODY = 16_384  # bytes
+MAX_SIGMA = 100.0
+MAX_SEED = 2**32 - 1
+QUEUE = 64  # requests under way or waiting, unless --queue says otherwise
+BODY_SECONDS = 10.0  # how long a body may take to arrive
+
+
+class Busy(LetgoError):
+    """All places are taken."""
+
+
+class UnknownModel(LetgoError):
+    """No model of this name is offered."""

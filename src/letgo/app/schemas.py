@@ -1,0 +1,174 @@
+"""Requests and answers of the API. Names are those of the command line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from letgo.app.limits import MAX_PUZZLE, MAX_SEED, MAX_SEEDS, MAX_SIGMA, MAX_STEPS, MAX_TRIES
+
+RuleName = Literal["ddpm", "ddim", "tweedie", "euler", "heun", "em", "em-decay"]
+TaskName = Literal["sudoku", "sudoku-extreme", "latin", "queens", "connectivity", "maze"]
+ModelName = Annotated[
+    str, Field(min_length=1, max_length=200, description="A name from /api/models; by default the task's own model")
+]
+Puzzle = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_PUZZLE, description="One line, as `letgo solve` reads it; '.' for a blank"),
+]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED, description="Seed of the noise")]
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS, description="Sampler steps; by default the model's own")]
+Sigma = Annotated[float, Field(ge=0, le=MAX_SIGMA, allow_inf_nan=False, description="Noise scale of em and em-decay")]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Variance = Annotated[
+    float, Field(ge=0, le=16, allow_inf_nan=False, description="Factor on the rule's variance (Figure 11)")
+]
+EXAMPLE = ".1..3......2..3."
+
+
+class Strict(BaseModel):
+    """JSON of exactly these fields and types: '5' is no number, and a misspelt name is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RuleSettings(Strict):
+    """An update rule with its settings; em and em-decay take what was tuned with the model where none are given."""
+
+    rule: RuleName
+    sigma: Sigma | None = None
+    tau_start: Share | None = Field(None, description="Progress 1 - t at which em-decay begins to fall")
+    variance: Variance = 1.0
+    soft_until: Share | None = Field(None, description="t*: soft pinning while t >= t*; by default always hard")
+
+
+class PuzzleRequest(Strict):
+    """Which puzzle, for which model."""
+
+    task: TaskName | None = Field(None, description="Default: the model's task, or sudoku")
+    model: ModelName | None = None
+    puzzle: Puzzle
+
+
+class SolveRequest(PuzzleRequest):
+    """As `letgo solve --json`: stop at the first valid proposal, try again where there is none."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 20, "tries": 2}]}
+    )
+    rule: RuleName = "tweedie"
+    sigma: Sigma | None = None
+    tau_start: Share | None = None
+    variance: Variance = 1.0
+    soft_until: Share | None = None
+    steps: Steps | None = None
+    tries: int = Field(10, ge=1, le=MAX_TRIES)
+    seed: Seed = 0
+
+
+class TrajectoryRequest(PuzzleRequest):
+    """The same puzzle and noise through one or two rules, to the end, whatever the rules of the task say."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "rules": ["ddpm", "tweedie"], "steps": 10}]
+        }
+    )
+    rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] = ["ddpm", "tweedie"]
+    steps: Steps | None = None
+    seed: Seed = 0
+
+
+class RaceRequest(TrajectoryRequest):
+    """The same, from several seeds: seed, seed + 1, ..."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "count": 4}]}
+    )
+    count: int = Field(32, ge=1, le=MAX_SEEDS)
+
+
+class Answer(BaseModel):
+    """The record of `letgo solve --json`."""
+
+    puzzle: str
+    solved: bool
+    board: str | None
+    tries: int
+    calls: int
+    seconds: float
+
+
+class Parsed(BaseModel):
+    """A puzzle as the model will see it."""
+
+    model: str
+    puzzle: str
+    clues: int
+    cells: int
+
+
+class Regime(BaseModel):
+    """Where random puzzles come from, and the clue counts that can be asked for, if any."""
+
+    named: list[str]
+    fewest: int | None
+    most: int | None
+    usual: int | None
+
+
+class Example(BaseModel):
+    puzzle: str
+    seed: int
+
+
+class ModelCard(BaseModel):
+    """One model, and what a page must know to draw its boards."""
+
+    name: str
+    task: str
+    title: str
+    summary: str
+    source: Literal["shipped", "local"]
+    kind: Literal["grid", "queens", "graph", "maze"]
+    side: int = Field(description="Cells in a row; for a graph the nodes it was trained with")
+    box: int = Field(description="Side of a Sudoku box, 0 where there are none")
+    letters: str = Field(description="How the symbols 0, 1, ... are written in a puzzle")
+    steps: int = Field(description="Default number of sampler steps")
+    regime: Regime
+    example: Example
+    tuned: dict[str, dict[str, float]] = Field(description="Stored settings of em and em-decay")
+
+
+class Models(BaseModel):
+    models: list[ModelCard]
+    default: str | None
+
+
+class Limits(BaseModel):
+    steps: int
+    tries: int
+    seeds: int
+    puzzle_characters: int
+    cells: int
+    body_bytes: int
+    queue: int
+
+
+class Health(BaseModel):
+    """`loading` while torch and the models are read; `in_flight` counts requests that run or wait."""
+
+    status: Literal["ok", "loading", "failed"]
+    version: str
+    detail: str | None = Field(None, description="Why loading failed")
+    in_flight: int
+    running_boards: int
+    finished: int
+    limits: Limits
+
+
+class Error(BaseModel):
+    """What was wrong and what to do next, in words."""
+
+    detail: str

@@ -1,0 +1,322 @@
+"""The routes. Torch is imported by the thread that reads the models, so the page is up before it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from letgo import __version__
+from letgo.app import limits
+from letgo.app.catalog import Catalog, parse, random_puzzle
+from letgo.app.guard import Guard
+from letgo.app.limits import Busy, UnknownModel
+from letgo.app.schemas import (
+    Answer,
+    Error,
+    Health,
+    Limits,
+    ModelName,
+    Models,
+    Parsed,
+    PuzzleRequest,
+    RaceRequest,
+    RuleSettings,
+    Seed,
+    SolveRequest,
+    TaskName,
+    TrajectoryRequest,
+)
+from letgo.errors import LetgoError
+
+STATIC = Path(__file__).parent / "static"
+RETRY_SECONDS = 2
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Error, "description": "The body cannot be read"},
+    403: {"model": Error, "description": "A foreign host name, or a post from another site"},
+    404: {"model": Error, "description": "No such model"},
+    408: {"model": Error, "description": "The body came too slowly"},
+    413: {"model": Error, "description": "The body is too large"},
+    415: {"model": Error, "description": "The body is not sent as JSON"},
+    422: {"model": Error, "description": "What is wrong with the request, in words"},
+    503: {"model": Error, "description": "The models could not be read"},
+}
+BUSY: dict[int | str, dict[str, Any]] = {
+    429: {
+        "model": Error,
+        "description": "All places are taken",
+        "headers": {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds"}},
+    }
+}
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+ASKING: dict[int | str, dict[str, Any]] = {code: REFUSALS[code] for code in (403, 404, 422, 503)}
+
+
+def create_app(
+    models: Iterable[str] = (),
+    device: str = "cpu",
+    queue: int = limits.QUEUE,
+    bound: str = "127.0.0.1",
+    names: Iterable[str] = (),
+) -> FastAPI:
+    """The application; `models` are run folders beside the shipped models."""
+    catalog = Catalog(list(models), device)
+    held = Held(catalog, queue)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        held.start()
+        yield
+        await run_in_threadpool(held.close)
+
+    app = FastAPI(
+        title="letgo",
+        version=__version__,
+        summary="Solve puzzles with a diffusion model, and watch two samplers at it.",
+        lifespan=lifespan,
+        docs_url=None,  # both pages would fetch scripts from elsewhere
+        redoc_url=None,
+    )
+    app.add_middleware(Guard, bound=bound, names=names)
+    _say_errors_in_words(app)
+    _add_questions(app, held)
+    _add_sampling(app, held)
+    app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")
+    app.state.held = held
+    return app
+
+
+class Held:
+    """What the routes share: the models, and the scheduler once torch is there."""
+
+    def __init__(self, catalog: Catalog, queue: int):
+        self.catalog, self.queue = catalog, queue
+        self.scheduler: Any = None  # a letgo.app.scheduler.Scheduler; naming the type would import torch
+
+    def start(self) -> None:
+        threading.Thread(target=self._load, name="letgo-load", daemon=True).start()
+
+    def _load(self) -> None:
+        from letgo.app.scheduler import Scheduler
+
+        self.scheduler = Scheduler(self.queue)
+        self.scheduler.start()
+        self.catalog.load()
+
+    def close(self) -> None:
+        self.catalog.ready.wait()
+        if self.scheduler is not None:
+            self.scheduler.close()
+
+    def samplers(self, solver: Any, rules: list[Any]) -> list[Any]:
+        from letgo.app.jobs import Sampler
+
+        full = [RuleSettings(rule=rule) if isinstance(rule, str) else rule for rule in rules]
+        return [Sampler.of(solver, r.rule, r.soft_until, **_settings(r)) for r in full]
+
+
+def _settings(request: RuleSettings | SolveRequest) -> dict[str, float | None]:
+    return {"sigma": request.sigma, "tau_start": request.tau_start, "variance": request.variance}
+
+
+def _add_questions(app: FastAPI, held: Held) -> None:
+    catalog = held.catalog
+
+    @app.get("/api/health", responses={403: REFUSALS[403]})
+    def health() -> Health:
+        """Whether the server is ready, how busy it is, and what it accepts."""
+        scheduler = held.scheduler
+        status = "loading" if not catalog.ready.is_set() else "failed" if catalog.failure else "ok"
+        return Health(
+            status=status,
+            version=__version__,
+            detail=catalog.failure,
+            in_flight=scheduler.in_flight() if scheduler else 0,
+            running_boards=scheduler.running_boards() if scheduler else 0,
+            finished=scheduler.finished if scheduler else 0,
+            limits=Limits(
+                steps=limits.MAX_STEPS,
+                tries=limits.MAX_TRIES,
+                seeds=limits.MAX_SEEDS,
+                puzzle_characters=limits.MAX_PUZZLE,
+                cells=limits.MAX_CELLS,
+                body_bytes=limits.MAX_BODY,
+                queue=held.queue,
+            ),
+        )
+
+    @app.get("/api/models", responses={403: REFUSALS[403], 503: REFUSALS[503]})
+    def list_models() -> Models:
+        """Every model that can be asked, with what a page needs to draw its boards."""
+        _wait(catalog)
+        return Models(models=list(catalog.cards.values()), default=catalog.default)
+
+    @app.get("/api/puzzle", responses=ASKING)
+    def puzzle(
+        model: ModelName | None = None,
+        task: TaskName | None = None,
+        regime: Annotated[str | None, Query(max_length=20, description="A clue count or a named regime")] = None,
+        seed: Seed = 0,
+    ) -> Parsed:
+        """A random puzzle: the first test instance of that seed."""
+        _wait(catalog)
+        name, solver = catalog.pick(task, model)
+        if regime is not None and catalog.cards[name].kind == "graph" and regime.isdecimal():
+            _refuse_large_graph(int(regime))
+        return _parsed(name, solver, random_puzzle(solver.task, regime, seed))
+
+    @app.post("/api/check", responses=REFUSALS)
+    def check(request: PuzzleRequest) -> Parsed:
+        """Whether a puzzle is one, and how the model reads it."""
+        _wait(catalog)
+        name, solver = catalog.pick(request.task, request.model)
+        return _parsed(name, solver, request.puzzle)
+
+
+def _parsed(name: str, solver: Any, puzzle: str) -> Parsed:
+    problem = parse(solver, puzzle)
+    text = solver.task.format_clues(problem)[0]
+    return Parsed(model=name, puzzle=text, clues=int(problem.given.sum()), cells=problem.solution.shape[1])
+
+
+def _refuse_large_graph(nodes: int) -> None:
+    if nodes**2 > limits.MAX_CELLS:
+        raise LetgoError(f"a graph of {nodes} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
+
+
+def _wait(catalog: Catalog) -> None:
+    try:
+        catalog.wait()
+    except LetgoError as error:
+        raise HTTPException(503, str(error)) from None
+
+
+def _add_sampling(app: FastAPI, held: Held) -> None:
+    """The three routes that run the network."""
+
+    @app.post("/api/solve", responses=REFUSALS | BUSY)
+    async def solve(request: SolveRequest, http: Request) -> Answer:
+        """Solve one puzzle: the record of `letgo solve --json`."""
+
+        def prepare() -> Any:
+            from letgo.app.jobs import Sampler, SolveJob
+
+            _wait(held.catalog)
+            _, solver = held.catalog.pick(request.task, request.model)
+            sampler = Sampler.of(solver, request.rule, request.soft_until, **_settings(request))
+            problem, steps = parse(solver, request.puzzle), solver.steps(request.steps)
+            return SolveJob(solver, problem, sampler, steps, request.tries, request.seed)
+
+        job = await run_in_threadpool(prepare)
+        from letgo.app.events import answer
+
+        event = await answer(held.scheduler, job, http.receive)
+        if event is None:
+            raise HTTPException(400, "the client has gone")
+        name, data = event
+        if name == "error":
+            raise HTTPException(503, data["detail"])
+        return Answer(**data)
+
+    @app.post("/api/trajectory", responses=REFUSALS | BUSY | STREAM, response_class=Response)
+    async def trajectory(request: TrajectoryRequest) -> Response:
+        """Stream every step of one puzzle under one or two rules: `start`, `frame` ..., `verdict` ..., `done`."""
+
+        def prepare() -> tuple[Any, dict[str, Any]]:
+            from letgo.app.jobs import TrajectoryJob
+
+            name, solver, problem, samplers, steps = _prepare(held, request)
+            job = TrajectoryJob(solver, problem, samplers, steps, request.seed)
+            return job, _opening(name, job, request.seed)
+
+        return await _stream(held, prepare)
+
+    @app.post("/api/race", responses=REFUSALS | BUSY | STREAM, response_class=Response)
+    async def race(request: RaceRequest) -> Response:
+        """Stream how often each rule ends in a valid board: `start`, `progress` and `result` ..., `done`."""
+
+        def prepare() -> tuple[Any, dict[str, Any]]:
+            from letgo.app.jobs import RaceJob
+
+            name, solver, problem, samplers, steps = _prepare(held, request)
+            job = RaceJob(solver, problem, samplers, steps, request.seed, request.count)
+            return job, {**_opening(name, job, request.seed), "count": request.count}
+
+        return await _stream(held, prepare)
+
+
+def _prepare(held: Held, request: TrajectoryRequest) -> tuple[str, Any, Any, list[Any], int]:
+    _wait(held.catalog)
+    name, solver = held.catalog.pick(request.task, request.model)
+    problem = parse(solver, request.puzzle)
+    return name, solver, problem, held.samplers(solver, request.rules), solver.steps(request.steps)
+
+
+def _opening(name: str, job: Any, seed: int) -> dict[str, Any]:
+    """Everything that repeats this run."""
+    return {
+        "model": name,
+        "task": job.solver.config.task,
+        "puzzle": job.solver.task.format_clues(job.problem)[0],
+        "rules": [{"rule": s.name, "settings": s.settings} for s in job.samplers],
+        "steps": job.steps,
+        "seed": seed,
+        "version": __version__,
+    }
+
+
+async def _stream(held: Held, prepare: Any) -> Response:
+    job, opening = await run_in_threadpool(prepare)
+    from letgo.app.events import EventStream
+
+    return EventStream(held.scheduler, job, opening)
+
+
+def _say_errors_in_words(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = {_place(e): _sentence(e) for e in reversed(error.errors())}  # one complaint per place
+        return _refusal(422, "; ".join(list(first.values())[::-1][:3]))
+
+    @app.exception_handler(LetgoError)
+    async def refused(_: Request, error: LetgoError) -> JSONResponse:
+        if isinstance(error, Busy):
+            return _refusal(429, str(error), {"Retry-After": str(RETRY_SECONDS)})
+        return _refusal(404 if isinstance(error, UnknownModel) else 422, str(error))
+
+    @app.exception_handler(HTTPException)
+    async def plain(_: Request, error: HTTPException) -> JSONResponse:
+        return _refusal(error.status_code, str(error.detail), error.headers)
+
+
+def _refusal(status: int, words: str, headers: Any = None) -> JSONResponse:
+    sendable = words.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
+    return JSONResponse({"detail": sendable}, status, headers)
+
+
+def _place(error: Any) -> str:
+    parts = [str(part) for part in error["loc"][1:]]
+    return ".".join(part for part in parts if not part.startswith(("RuleSettings", "literal"))) or "the request"
+
+
+def _sentence(error: Any) -> str:
+    """One pydantic complaint, e.g. 'steps: input should be less than or equal to 1000, got 5000'."""
+    message = error["msg"][:1].lower() + error["msg"][1:]
+    given = error.get("input")
+    shown = (
+        f", got {given if isinstance(given, (int, float)) else given[:60]!r}"
+        if isinstance(given, (str, int, float))
+        else ""
+    )
+    return f"{_place(error)}: {message}{shown}"

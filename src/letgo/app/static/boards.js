@@ -1,0 +1,201 @@
+// Boards of every task. A board has `svg`, `draw(frame, view)` and `rows(frame, view)`, its content in words.
+// A frame holds x and p (symbols), xc and pc (certainty), xbad and pbad (cells that break a rule); null is the puzzle.
+
+import { dress, el, say } from "./svg.js";
+import { layout } from "./graph-layout.js";
+
+const ILLEGAL = 99;
+
+/** One character per cell: a symbol, or a certainty from 0 to 35. */
+const digits = (text) => Array.from(text, (c) => (c === "?" ? ILLEGAL : parseInt(c, 36)));
+
+export function decode(data, cells) {
+  const marks = (list) => { const m = new Uint8Array(cells); for (const i of list) m[i] = 1; return m; };
+  return {
+    step: data.step, t: data.t, valid: data.valid,
+    x: digits(data.x), xc: digits(data.xc), xbad: marks(data.xbad), xcount: data.xbad.length,
+    p: digits(data.p), pc: digits(data.pc), pbad: marks(data.pbad), pcount: data.pbad.length,
+  };
+}
+
+const shown = (view) => (view === "p" ? "p" : "x");
+const level = (certainty) => Math.min(7, Math.floor(certainty / 4.5));
+
+/** The puzzle's text as one entry per cell: a symbol's index, or null where it is open. */
+export function clues(model, puzzle) {
+  if (model.kind === "graph") return null;
+  const flat = model.kind === "maze" ? puzzle.replaceAll("/", "") : puzzle;
+  const fold = model.kind === "grid" ? (c) => c.toUpperCase() : model.kind === "queens" ? (c) => c.toLowerCase() : (c) => c;
+  return Array.from(flat, (c) => {
+    const symbol = model.letters.indexOf(fold(c));
+    return symbol < 0 || (model.kind === "maze" && (c === "." || c === "o")) ? null : symbol;
+  });
+}
+
+const NOUNS = { grid: ["cell", "cells"], maze: ["cell", "cells"], queens: ["queen", "queens"], graph: ["entry", "entries"] };
+
+/** How much of a board breaks a rule, in words. */
+export function broken(model, count) {
+  const [one, many] = NOUNS[model.kind];
+  return count === 1 ? `1 ${one} breaks a rule` : `${count} ${many} break a rule`;
+}
+
+export function makeBoard(model, puzzle) {
+  const make = { grid: gridBoard, queens: queensBoard, maze: mazeBoard, graph: graphBoard }[model.kind];
+  const board = make(model, puzzle);
+  board.svg.setAttribute("class", `board ${model.kind}`);
+  board.draw(null, "x");
+  return board;
+}
+
+function canvas(width, height = width) {
+  return el("svg", { viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "img" });
+}
+
+function gridBoard(model, puzzle) {
+  const unit = 40, { side, box } = model, svg = canvas(side * unit), given = clues(model, puzzle);
+  const cells = Array.from({ length: side * side }, (_, i) => {
+    const x = (i % side) * unit, y = Math.floor(i / side) * unit;
+    const group = el("g", { transform: `translate(${x} ${y})` }, svg);
+    el("rect", { class: "bg", width: unit, height: unit }, group);
+    el("path", { class: "mark", d: `M11 ${unit - 5.5}h${unit - 22}` }, group);
+    const symbol = el("text", { class: "sym", x: unit / 2, y: unit / 2 + 1 }, group);
+    const ghost = el("text", { class: "ghost", x: unit - 7, y: 9 }, group);
+    return { group, symbol, ghost };
+  });
+  const lines = (every) => Array.from({ length: side / every + 1 }, (_, k) => `M${k * every * unit} 0V${side * unit}M0 ${k * every * unit}H${side * unit}`).join("");
+  el("path", { class: "thin", d: lines(1) }, svg);
+  el("path", { class: "thick", d: box ? lines(box) : lines(side) }, svg);
+  const letter = (symbol) => model.letters[symbol] ?? "?";
+  function draw(frame, view) {
+    const key = shown(view);
+    cells.forEach(({ group, symbol, ghost }, i) => {
+      const clue = given[i] ?? null;
+      if (!frame) {
+        dress(group, clue !== null ? "cell clue" : "cell");
+        say(symbol, clue !== null ? letter(clue) : "");
+        say(ghost, "");
+        return;
+      }
+      const bad = frame[key + "bad"][i] ? " bad" : "";
+      dress(group, (clue !== null ? "cell clue" : `cell c${level(frame[key + "c"][i])}`) + bad);
+      say(symbol, letter(frame[key][i]));
+      say(ghost, view === "both" && clue === null ? letter(frame.p[i]) : "");
+    });
+  }
+  function rows(frame, view) {
+    const symbols = frame ? frame[shown(view)] : given;
+    return Array.from({ length: side }, (_, r) =>
+      `row ${r + 1}: ` + symbols.slice(r * side, (r + 1) * side).map((s) => (s === null ? "blank" : letter(s))).join(" "));
+  }
+  return { svg, draw, rows, unit, columns: side };
+}
+
+const QUEEN = "M8 31h24v3.5H8zM9.5 28.5 6 13.2l7.4 6.6L15.6 8l4.4 10.6L24.4 8l2.2 11.8 7.4-6.6-3.5 15.3z";
+
+function queensBoard(model, puzzle) {
+  const unit = 40, { side } = model, svg = canvas(side * unit), given = clues(model, puzzle);
+  for (let i = 0; i < side * side; i++) {
+    const r = Math.floor(i / side), c = i % side;
+    el("rect", { class: `square ${(r + c) % 2 ? "dark" : "light"}`, x: c * unit, y: r * unit, width: unit, height: unit }, svg);
+  }
+  el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
+  const queens = Array.from({ length: side }, (_, row) => {
+    const group = el("g", {}, svg), ghost = el("g", {}, svg);
+    el("rect", { class: "halo", x: 1, y: 1, width: unit - 2, height: unit - 2 }, group);
+    el("path", { class: "shape", d: QUEEN }, group);
+    ghost.setAttribute("class", "queen");
+    el("circle", { class: "ring", cx: unit / 2, cy: unit / 2, r: 17 }, ghost);
+    const place = (node, column) => {
+      const visible = column !== null && column < side;
+      node.setAttribute("display", visible ? "inline" : "none");
+      if (visible) node.setAttribute("transform", `translate(${column * unit} ${row * unit})`);
+    };
+    return { group, ghost, place };
+  });
+  function draw(frame, view) {
+    const key = shown(view);
+    queens.forEach(({ group, ghost, place }, row) => {
+      const clue = given[row] ?? null;
+      place(group, frame ? frame[key][row] : clue);
+      place(ghost, frame && view === "both" && frame.p[row] !== frame.x[row] ? frame.p[row] : null);
+      const look = clue !== null ? " clue" : frame ? ` c${level(frame[key + "c"][row])}` : "";
+      dress(group, `queen${look}${frame && frame[key + "bad"][row] ? " bad" : ""}`);
+    });
+  }
+  const rows = (frame, view) => (frame ? frame[shown(view)] : given).map((c, r) =>
+    `row ${r + 1}: ${c === null ? "no queen" : "queen at " + (model.letters[c] ?? "?")}`);
+  return { svg, draw, rows, unit, columns: side };
+}
+
+const [WALL, , START, GOAL, WAY] = [0, 1, 2, 3, 4];
+
+function mazeBoard(model, puzzle) {
+  const unit = 20, { side } = model, svg = canvas(side * unit), given = clues(model, puzzle);
+  el("rect", { class: "bg", width: side * unit, height: side * unit }, svg);
+  const cells = Array.from({ length: side * side }, (_, i) => {
+    const x = (i % side) * unit, y = Math.floor(i / side) * unit, symbol = given[i] ?? null;
+    if (symbol === WALL) return void el("rect", { class: "wall", x, y, width: unit + 0.3, height: unit + 0.3 }, svg);
+    const end = symbol === START || symbol === GOAL;
+    const way = el("rect", { x: x + 1, y: y + 1, width: unit - 2, height: unit - 2, rx: 3 }, svg);
+    const dot = el("circle", { cx: x + unit / 2, cy: y + unit / 2, r: 3.2 }, svg);
+    if (end) say(el("text", { class: "end", x: x + unit / 2, y: y + unit / 2 + 1 }, svg), model.letters[symbol]);
+    return { way, dot, end };
+  });
+  el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
+  function draw(frame, view) {
+    const key = shown(view);
+    cells.forEach((cell, i) => {
+      if (!cell) return;
+      const symbol = frame ? frame[key][i] : 1, bad = frame && frame[key + "bad"][i] ? " bad" : "";
+      if (cell.end) return dress(cell.way, `terminal${bad}`);
+      const sure = frame ? ` c${level(frame[key + "c"][i])}` : "";
+      dress(cell.way, `way${symbol === WAY ? " on" : symbol !== 1 ? " odd" : ""}${sure}${bad}`);
+      dress(cell.dot, view === "both" && frame && frame.p[i] === WAY ? "dot on" : "dot");
+    });
+  }
+  function rows(frame, view) {
+    const symbols = frame ? frame[shown(view)] : given;
+    return Array.from({ length: side }, (_, r) =>
+      `row ${r + 1}: ` + symbols.slice(r * side, (r + 1) * side).map((s) => model.letters[s ?? 1] ?? "?").join(" "));
+  }
+  return { svg, draw, rows, unit, columns: side };
+}
+
+function graphBoard(model, puzzle) {
+  const size = 400, svg = canvas(size), edges = puzzle.split("/"), n = edges.length;
+  const points = layout(edges, size, 26);
+  const line = (i, j, name, parent) => el("line", { class: name, x1: points[i][0], y1: points[i][1], x2: points[j][0], y2: points[j][1] }, parent);
+  const pairs = [], echoes = [];
+  for (let i = 0; i < n; i++) for (let j = i + 1; j < n; j++) {
+    pairs.push([i, j, line(i, j, "pair", svg)]);
+    echoes.push([i, j, line(i, j, "echo", svg)]);
+  }
+  for (let i = 0; i < n; i++) for (let j = i + 1; j < n; j++) if (edges[i][j] === "1") line(i, j, "edge", svg);
+  const nodes = points.map(([x, y], i) => {
+    const node = el("g", { class: "node", transform: `translate(${x} ${y})` }, svg);
+    el("circle", { r: 15 }, node);
+    say(el("text", { y: 1 }, node), String(i + 1));
+    return node;
+  });
+  function draw(frame, view) {
+    const key = shown(view);
+    const joined = (symbols, i, j) => symbols[i * n + j] === 1 || symbols[j * n + i] === 1;
+    for (const [i, j, node] of pairs) {
+      if (!frame) { dress(node, "pair"); continue; }
+      const sure = Math.min(frame[key + "c"][i * n + j], frame[key + "c"][j * n + i]);
+      const bad = frame[key + "bad"][i * n + j] || frame[key + "bad"][j * n + i];
+      dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} c${level(sure)}${bad ? " bad" : ""}`);
+    }
+    for (const [i, j, node] of echoes) dress(node, frame && view === "both" && joined(frame.p, i, j) ? "echo on" : "echo");
+    nodes.forEach((node, i) => dress(node, frame && frame[key + "bad"][i * n + i] ? "node bad" : "node"));
+  }
+  function rows(frame, view) {
+    const symbols = frame ? frame[shown(view)] : Array.from(edges.join(""), Number);
+    return Array.from({ length: n }, (_, i) => {
+      const others = Array.from({ length: n }, (_, j) => j).filter((j) => j !== i && symbols[i * n + j] === 1);
+      return `node ${i + 1} ${frame ? "joined with" : "linked to"}: ${others.map((j) => j + 1).join(" ") || "none"}`;
+    });
+  }
+  return { svg, draw, rows, nodes, unit: 0, columns: 0 };
+}

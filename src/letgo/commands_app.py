@@ -1,0 +1,60 @@
+"""`letgo app`: serve the page on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import sys
+import webbrowser
+
+from letgo.errors import LetgoError
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        import uvicorn
+
+        from letgo.app.server import create_app
+    except ImportError as error:
+        raise LetgoError(f"the page needs fastapi and uvicorn ({error}); pip install fastapi uvicorn") from None
+    if args.model:
+        _refuse_broken(args.model)
+    listener = _listen(args.host, args.port)
+    port = listener.getsockname()[1]
+    app = create_app(args.model or [], args.device, args.queue, args.host, args.allow_host or [])
+    config = uvicorn.Config(app, log_level="debug" if args.debug else "warning", timeout_graceful_shutdown=2)
+    shown = "127.0.0.1" if args.host in ("0.0.0.0", "") else "[::1]" if args.host == "::" else args.host
+    address = f"http://{shown}:{port}/"
+    if not args.quiet:
+        print(f"letgo app: {address}  (Ctrl-C stops it)", flush=True)
+        if args.host not in ("127.0.0.1", "localhost", "::1"):
+            print("letgo app: other machines can reach this server, and it asks nobody who they are", file=sys.stderr)
+    if args.open:
+        webbrowser.open(address)
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
+        uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def _refuse_broken(models: list[str]) -> None:
+    """A folder that cannot be read is said now, not to whoever opens the page."""
+    from letgo.checkpoints import load_model
+
+    for model in models:
+        load_model(model)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        reason = error.strerror or error
+        raise LetgoError(f"cannot listen on {host}, port {port}: {reason}; choose another with --port") from None
+    except OverflowError:
+        raise LetgoError(f"port {port} does not exist; choose one from 0 to 65535 with --port") from None
+    listener.listen(128)
+    return listener

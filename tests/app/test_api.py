@@ -1,0 +1,228 @@
+"""The API: the same answers as the library, whatever runs beside them, and errors in words."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fastapi.testclient import TestClient
+
+HOST = "http://127.0.0.1"
+PUZZLES = [".1..3......2..3.", "1...............", "..3....12......4", "4..1.....2..3..."]
+
+
+@pytest.fixture(scope="module")
+def client():
+    from letgo.app.server import create_app
+
+    with TestClient(create_app(), base_url=HOST) as client:
+        yield client
+
+
+def events(text: str) -> list[tuple[str, dict]]:
+    blocks = [block.split("\n") for block in text.strip().split("\n\n") if block.startswith("event:")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
+def solve(client: TestClient, **body) -> dict:
+    response = client.post("/api/solve", json={"model": "sudoku-mini", **body})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def timeless(answer: dict) -> dict:
+    return {key: value for key, value in answer.items() if key != "seconds"}
+
+
+def test_solve_answers_what_the_library_answers(client):
+    import letgo
+
+    solver = letgo.load("sudoku-mini")
+    for puzzle in PUZZLES:
+        [expected] = solver.solve([puzzle], rule="ddpm", steps=12, tries=3, seed=5)
+        got = solve(client, puzzle=puzzle, rule="ddpm", steps=12, tries=3, seed=5)
+        assert list(got) == ["puzzle", "solved", "board", "tries", "calls", "seconds"]
+        assert timeless(got) == timeless(expected.as_dict())
+
+
+def test_answers_do_not_depend_on_who_else_asks(client):
+    asked = [
+        {"puzzle": puzzle, "rule": rule, "steps": 15, "tries": 2, "seed": seed}
+        for puzzle in PUZZLES
+        for rule in ("ddpm", "tweedie", "heun")
+        for seed in (0, 1)
+    ]
+    alone = [timeless(solve(client, **body)) for body in asked]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        together = [timeless(answer) for answer in pool.map(lambda body: solve(client, **body), asked)]
+    assert together == alone
+
+
+def test_requests_that_wait_together_share_a_batch():
+    from letgo.app.jobs import Sampler, SolveJob
+    from letgo.app.scheduler import Scheduler
+    from letgo.solver import load
+
+    solver = load("sudoku-mini")
+    sampler = Sampler.of(solver, "tweedie", None)
+    jobs = [SolveJob(solver, solver.task.parse(p), sampler, 10, 1, seed) for p in PUZZLES for seed in (0, 1)]
+    scheduler = Scheduler(64)
+    for job in jobs:
+        scheduler.submit(job)
+    scheduler._form_batches()
+    assert [len(batch.lanes) for batch in scheduler.batches] == [8]  # eight requests, one batch of the fixed width
+
+
+def test_an_unsolved_puzzle_gets_no_board(client):
+    answer = solve(client, puzzle=".1..3......2..3.", rule="ddpm", steps=1, tries=1)
+    assert (answer["solved"], answer["board"]) == (False, None)
+
+
+def test_a_task_stands_for_its_model(client):
+    answer = client.post("/api/solve", json={"task": "sudoku", "model": "sudoku-mini", "puzzle": PUZZLES[0]})
+    assert answer.status_code == 200
+    wrong = client.post("/api/solve", json={"task": "maze", "model": "sudoku-mini", "puzzle": PUZZLES[0]})
+    assert wrong.status_code == 422
+    assert "was trained for sudoku, not for maze" in wrong.json()["detail"]
+
+
+def trajectory(client: TestClient, **body) -> list[tuple[str, dict]]:
+    response = client.post("/api/trajectory", json={"model": "sudoku-mini", "puzzle": PUZZLES[0], **body})
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return events(response.text)
+
+
+def test_a_trajectory_shows_both_rules_step_by_step(client):
+    told = trajectory(client, rules=["ddpm", {"rule": "tweedie", "variance": 0.9}], steps=7, seed=3)
+    assert told[0][0] == "start"
+    assert told[0][1]["rules"] == [
+        {"rule": "ddpm", "settings": {}},
+        {"rule": "tweedie", "settings": {"variance": 0.9}},
+    ]
+    for side in (0, 1):
+        frames = [data for name, data in told if name == "frame" and data["side"] == side]
+        assert [frame["step"] for frame in frames] == [1, 2, 3, 4, 5, 6, 7]
+        assert frames[-1]["t"] == 0
+        assert all(len(frame[key]) == 16 for frame in frames for key in ("x", "xc", "p", "pc"))
+        assert all(frame["valid"] == (frame["pbad"] == []) for frame in frames)
+    assert told[-1] == ("done", {})
+
+
+def test_frames_hold_what_the_library_computes(client):
+    """The batch width differs from the library's trajectory of one board, so early steps are compared."""
+    import letgo
+
+    solver = letgo.load("sudoku-mini")
+    problem = solver.task.parse(PUZZLES[0])
+    clues = solver.clues(problem)
+    frames = [data for name, data in trajectory(client, rules=["ddpm"], steps=5, seed=1) if name == "frame"]
+    for frame, snapshot in zip(frames, solver.trajectory(PUZZLES[0], "ddpm", 5, 1), strict=True):
+        state, proposal = solver.codec.decode(snapshot.x), solver.codec.decode(clues.pin(snapshot.x0_hat))
+        assert frame["x"] == "".join(str(s) for s in state[0].tolist())
+        assert frame["p"] == "".join(str(s) for s in proposal[0].tolist())
+        broken = solver.task.violations(state, problem)[0].nonzero().flatten().tolist()
+        assert frame["xbad"] == broken
+
+
+def test_the_verdict_is_about_the_final_state(client):
+    told = trajectory(client, steps=20)
+    for side in (0, 1):
+        *_, last = (data for name, data in told if name == "frame" and data["side"] == side)
+        [verdict] = [data for name, data in told if name == "verdict" and data["side"] == side]
+        assert verdict["valid"] == (last["xbad"] == [])
+        assert verdict["violations"] == len(last["xbad"])
+        first = [data["step"] for name, data in told if name == "frame" and data["side"] == side and data["valid"]]
+        assert verdict["first_valid"] == (first[0] if first else None)
+
+
+def test_the_same_request_gives_the_same_frames(client):
+    def boards() -> list[dict]:
+        return [data for name, data in trajectory(client, steps=15, seed=9) if name == "frame"]
+
+    key = lambda frame: (frame["side"], frame["step"])  # noqa: E731  (the sides may interleave in another order)
+    assert sorted(boards(), key=key) == sorted(boards(), key=key)
+
+
+def test_a_race_counts_final_boards_with_wilsons_interval(client):
+    from letgo.metrics import Rate
+
+    body = {"model": "sudoku-mini", "puzzle": PUZZLES[0], "steps": 15, "count": 6, "seed": 2}
+    told = events(client.post("/api/race", json=body).text)
+    results = [data for name, data in told if name == "result"]
+    assert sorted((r["side"], r["seed"]) for r in results) == [(side, seed) for side in (0, 1) for seed in range(2, 8)]
+    for side in (0, 1):
+        mine = [r for r in results if r["side"] == side]
+        for n, result in enumerate(mine, 1):
+            wins = sum(r["valid"] for r in mine[:n])
+            assert (result["wins"], result["n"]) == (wins, n)
+            assert (result["low"], result["high"]) == pytest.approx(Rate(wins, n).interval95)
+    one = trajectory(client, steps=15, seed=4)
+    for side in (0, 1):
+        [verdict] = [data for name, data in one if name == "verdict" and data["side"] == side]
+        [raced] = [r for r in results if r["side"] == side and r["seed"] == 4]
+        assert verdict["valid"] == raced["valid"]
+    assert told[-1] == ("done", {})
+
+
+def test_models_say_all_that_a_page_needs(client):
+    listing = client.get("/api/models").json()
+    [mini] = [model for model in listing["models"] if model["name"] == "sudoku-mini"]
+    assert listing["default"] in [model["name"] for model in listing["models"]]
+    assert (mini["kind"], mini["side"], mini["box"], mini["letters"], mini["source"]) == (
+        "grid",
+        4,
+        2,
+        "1234",
+        "shipped",
+    )
+    for model in listing["models"]:
+        answer = client.post("/api/check", json={"model": model["name"], "puzzle": model["example"]["puzzle"]})
+        assert answer.status_code == 200, answer.text
+
+
+def test_a_random_puzzle_has_the_clues_asked_for_and_is_its_seeds(client):
+    first, again, other = (
+        client.get("/api/puzzle", params={"model": "sudoku-mini", "regime": "7", "seed": seed}).json()
+        for seed in (1, 1, 2)
+    )
+    assert first["clues"] == 7
+    assert first == again != other
+    refused = client.get("/api/puzzle", params={"model": "sudoku-mini", "regime": "99"})
+    assert refused.status_code == 422
+    assert "no regime '99'" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "words"),
+    [
+        ("123", "expected 16 cells, got 3"),
+        ("11..............", "clues clash"),
+        ("x...............", "write clues as 1-4"),
+    ],
+)
+@pytest.mark.parametrize("route", ["solve", "trajectory", "race", "check"])
+def test_bad_puzzles_are_refused_in_words(client, route, puzzle, words):
+    response = client.post(f"/api/{route}", json={"model": "sudoku-mini", "puzzle": puzzle})
+    assert response.status_code == 422
+    assert words in response.json()["detail"]
+
+
+def test_a_rule_without_its_settings_is_refused_in_words():
+    from letgo.app.catalog import Catalog
+    from letgo.app.jobs import Sampler
+    from letgo.errors import LetgoError
+
+    catalog = Catalog([])
+    catalog.load()
+    _, solver = catalog.pick(None, "sudoku-mini")
+    solver.folder = None  # nothing is stored with it
+    with pytest.raises(LetgoError, match="needs --sigma"):
+        Sampler.of(solver, "em", None)
+
+
+def test_health_counts_nothing_when_idle(client):
+    health = client.get("/api/health").json()
+    assert (health["status"], health["in_flight"], health["running_boards"]) == ("ok", 0, 0)
+    assert health["limits"]["queue"] == 64

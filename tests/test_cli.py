@@ -1,0 +1,559 @@
+"""The command line: exit codes, one line per fault, and the whole path from training to a solved board."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from letgo import __version__
+from letgo.checkpoints import load_state
+from letgo.cli import main
+from letgo.codecs import OneHot
+from letgo.errors import LetgoError
+from letgo.presets import PRESETS
+from letgo.progress import Progress, clock
+from letgo.solver import Solver
+from letgo.tasks import Problem
+from letgo.tasks.connectivity import reachability
+from letgo.train import Trainer
+
+SOURCE = Path(__file__).parents[1] / "src"
+FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu"]
+DONE, NEARLY, BLANK = "1234341221434321", "123434122143432.", "." * 16
+REPORT = {
+    *("model", "task", "regime", "rule", "settings", "steps", "count", "seed", "validity", "pass_at_k"),
+    *("violation_rate", "codeword_distance", "uniqueness", "calls", "seconds", "device", "version", "command"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A 4x4 model after two steps: it knows nothing, so it solves only what has no blank."""
+    out = tmp_path_factory.mktemp("runs") / "mini"
+    assert main(["train", "sudoku-mini", "--out", str(out), "--steps", "2", "--keep", "1", "--quiet", *FAST]) == 0
+    return str(out)
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--device auto` must mean the same wherever these tests run."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+def python(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    env |= {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment}
+    return subprocess.run([sys.executable, *words], env=env, input=stdin, capture_output=True, text=True, timeout=300)
+
+
+def numbers(text: str) -> dict[str, Any]:
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("solve --model RUN 123", "the puzzle: expected 16 cells, got 3; one puzzle per line, '.' for a blank"),
+        (f"solve --model RUN {BLANK} 12x4............", "puzzle 2: character 3 (r1c3) is 'x'"),
+        ("solve --model RUN 11..............", "clues clash: 1 stands at r1c1 and at r1c2, in the same row"),
+        ("solve --model nowhere", "no model or run folder 'nowhere'"),
+        ("solve --model RUN@7", "keeps no step 7; it has 1"),
+        (f"solve latin --model RUN {BLANK}", "was trained for sudoku, not for latin"),
+        (f"solve sudoku-baseline --model RUN {BLANK}", "two models were named"),
+        (f"solve --model RUN {BLANK} --file x.txt", "give puzzles as words or by --file, not both"),
+        ("solve --model RUN --file nowhere.txt", "nowhere.txt: no such file"),
+        (f"solve --model RUN {BLANK} --rule guess", "unknown rule 'guess'; choose one of ddpm, ddim, tweedie"),
+        (f"solve --model RUN {BLANK} --rule em", "rule 'em' needs --sigma: none given and none stored"),
+        (f"solve --model RUN {BLANK} --steps 0", "--steps: expected a whole number from 1, got '0'"),
+        (f"solve --model RUN {BLANK} --tries none", "--tries: expected a whole number from 1, got 'none'"),
+        (f"solve --model RUN {BLANK} --batch -3", "--batch: expected a whole number from 1, got '-3'"),
+        (f"solve --model RUN {BLANK} --tries 2 --no-verify", "which try to keep"),
+        (f"solve --model RUN {BLANK} --device tpu", "unknown device 'tpu'"),
+        (f"solve --model RUN {BLANK} --sideways", "unrecognized arguments: --sideways"),
+        ("solve --model hub:", "hub:"),
+        ("evaluate nowhere --rule ddpm", "no model or run folder 'nowhere'"),
+        ("evaluate RUN", "the following arguments are required: --rule"),
+        ("evaluate RUN --rule em --count 3", "rule 'em' needs --sigma"),
+        ("evaluate RUN --rule ddpm --regime hardest", "no regime 'hardest' for 4x4 Sudoku; use 4, medium, hard"),
+        ("evaluate RUN --rule ddpm --regime 17", "no regime '17'"),
+        ("evaluate RUN --rule ddpm --count 0", "--count: expected a whole number from 1, got '0'"),
+        ("evaluate RUN --rule ddpm --seed -1", "--seed: expected a seed from 0"),
+        ("evaluate RUN --rule ddpm --data nowhere.npz", "nowhere.npz"),
+        ("evaluate RUN --rule tweedie --sigma 1 --count 3", "takes no sigma"),
+        ("generate RUN --count 0", "--count: expected a whole number from 1"),
+        ("train sudoku-mini", "train needs --out RUN"),
+        ("train sudoku-giant --out OUT", "unknown preset 'sudoku-giant'; `letgo presets` lists them"),
+        ("train sudoku-mini --out OUT --seeds 1,x", "--seeds: expected a seed from 0 to 4294967295, got 'x'"),
+        ("train sudoku-mini --out OUT --seeds 1,2 --seed 3", "give --seed or --seeds, not both"),
+        ("train sudoku-mini --out OUT --keep 10,ten", "--keep: expected a whole number from 1, got 'ten'"),
+        ("train sudoku-mini --out OUT --decay 2", "--decay: expected a number from 0 to 1, got '2'"),
+        ("train sudoku-mini --out OUT --max-seconds nan", "--max-seconds: expected a number from 0"),
+        ("train sudoku-mini --out OUT --precision fp16 --device cpu", "fp16 training needs a GPU"),
+        ("train sudoku-mini --out OUT --data nowhere.npz", "nowhere.npz"),
+        ("train sudoku-mini --out RUN --steps 9 --batch 5 --boards 20", "was started with batch=4, not 5"),
+        ("tune RUN --rule ddpm", "invalid choice: 'ddpm'"),
+        ("tune RUN --rule em --count 3", "5 folds need at least 5 instances, got 3"),
+        ("fly RUN", "invalid choice: 'fly'"),
+    ],
+)
+def test_a_fault_costs_one_line_and_code_2(
+    words: str,
+    message: str,
+    run: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # nothing here may go online
+    said = [word.replace("RUN", run).replace("OUT", str(tmp_path / "out")) for word in words.split()]
+    assert main(said) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("letgo: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "out" / "state.pt").exists()
+
+
+def test_faults_in_a_file_name_its_line(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "puzzles.txt").write_text(f"# two puzzles\n{BLANK}\n12\n")
+    assert main(["solve", "--model", run, "--file", str(tmp_path / "puzzles.txt")]) == 2
+    assert f"{tmp_path / 'puzzles.txt'}, line 3: expected 16 cells, got 2" in capsys.readouterr().err
+
+
+def test_unsolved_boards_are_no_training_data(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "puzzles.txt").write_text(f"{DONE}\n{BLANK}\n")
+    out = ["train", "sudoku-mini", "--out", str(tmp_path / "out"), "--data", str(tmp_path / "puzzles.txt"), *FAST]
+    assert main([*out, "--steps", "1"]) == 2
+    assert "puzzle 2 has no answer" in capsys.readouterr().err
+    (tmp_path / "puzzles.txt").write_text(f"{DONE}\n")
+    assert main([*out, "--steps", "1"]) == 0
+
+
+def test_debug_shows_the_traceback(run: str) -> None:
+    with pytest.raises(LetgoError, match="expected 16 cells"):
+        main(["solve", "--model", run, "123", "--debug"])
+
+
+def test_an_unsolved_puzzle_says_so_and_the_code_is_1(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", BLANK, DONE, "--model", run, "--steps", "3", "--tries", "2"]) == 1
+    assert capsys.readouterr().out == f"unsolved\n{DONE}\n"
+
+
+def test_puzzles_may_come_before_or_after_options(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([DONE, "--model", run], ["--model", run, DONE], ["sudoku", "--model", run, "--steps", "3", DONE]):
+        assert main(["solve", *words]) == 0
+        assert capsys.readouterr().out == f"{DONE}\n"
+
+
+def test_a_model_may_be_named_first(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (run, f"{run}@1"):
+        assert main(["solve", name, DONE]) == 0
+        assert capsys.readouterr().out == f"{DONE}\n"
+
+
+def test_records_as_json_one_per_line(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "--json", "--model", run, DONE, BLANK, "--steps", "2", "--tries", "3"]) == 1
+    first, second = map(numbers, capsys.readouterr().out.splitlines())
+    assert list(first) == ["puzzle", "solved", "board", "tries", "calls", "seconds"]
+    assert (first["puzzle"], first["solved"], first["board"], first["tries"], first["calls"]) == (
+        DONE,
+        True,
+        DONE,
+        1,
+        1,
+    )
+    assert (second["solved"], second["board"], second["tries"], second["calls"]) == (False, None, 3, 6)
+
+
+def test_puzzles_come_from_a_file_or_standard_input(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"# one blank, one solved\n{BLANK}\n\n{DONE}  # no blank\n"
+    (tmp_path / "puzzles.txt").write_text(text)
+    words = ["solve", "--model", run, "--steps", "2", "--file"]
+    assert main([*words, str(tmp_path / "puzzles.txt")]) == 1
+    from_file = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode()))))
+    assert main([*words, "-"]) == 1
+    assert capsys.readouterr().out == from_file == f"unsolved\n{DONE}\n"
+
+
+class Knowing(nn.Module):
+    """Always the same right board."""
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        if context is not None:
+            return OneHot(2).encode(reachability(context).flatten(1).long())
+        return OneHot(4).encode(torch.tensor([[int(c) - 1 for c in DONE]])).expand_as(x_t)
+
+
+@pytest.fixture
+def knowing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models by preset name, with a network that needs no training."""
+    monkeypatch.setattr("letgo.commands.load", lambda name, device: Solver(PRESETS[name], Knowing(), "cpu"))
+
+
+@pytest.mark.usefixtures("knowing")
+def test_solved_puzzles_are_lines_in_order_and_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "sudoku-mini", NEARLY, BLANK, DONE]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{DONE}\n{DONE}\n{DONE}\n"
+    assert captured.err == ""
+
+
+@pytest.mark.usefixtures("knowing")
+def test_boards_can_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "sudoku-mini", "--show", "12.............."]) == 0
+    drawn = capsys.readouterr().out
+    assert "[1][2]" in drawn
+    assert drawn.count("\n") >= 6
+    assert main(["solve", "connectivity", "--show", "010/101/010"]) == 0
+    assert "components: {1, 2, 3}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("knowing")
+def test_without_a_puzzle_an_example_is_drawn_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "connectivity"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("puzzle  ")
+    assert "\nanswer  " in said
+    assert "Solved by 'connectivity' with tweedie: 1 try, 1 network calls" in said
+    assert main(["solve", "connectivity", "--json"]) == 0
+    assert numbers(capsys.readouterr().out)["solved"] is True
+
+
+def test_generated_boards_are_lines_and_the_verdict_goes_to_stderr(
+    run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["generate", run, "--count", "3", "--steps", "2"]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert [len(line) for line in captured.out.splitlines()] == [16] * 3
+    assert captured.err == "0 of 3 obey the rules\n"
+    assert main([*words, "--json", "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    record = numbers(quiet.out)
+    assert quiet.err == ""
+    assert record["boards"] == captured.out.splitlines()
+    assert record["valid"] == [False] * 3
+    assert record["validity"]["n"] == 3
+    assert main([*words, "--show"]) == 0
+    assert "│" in capsys.readouterr().out
+
+
+def test_a_report_as_json_and_as_text(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", run, "--rule", "ddpm", "--count", "9", "--steps", "3", "--regime", "8", "--passes", "2"]
+    words += ["--seed", "5", "--out", str(tmp_path / "new" / "report.json")]
+    assert main([*words, "--json"]) == 0
+    captured = capsys.readouterr()
+    report = numbers(captured.out)
+    assert captured.err == ""
+    assert set(report) >= REPORT
+    assert (report["model"], report["task"], report["regime"], report["rule"]) == (run, "sudoku", "8", "ddpm")
+    assert (report["steps"], report["count"], report["seed"], report["calls"]) == (3, 9, 5, 9 * 3 * 2)
+    assert set(report["validity"]) == {"value", "low", "high", "n"}
+    assert report["pass_at_k"]["k"] == 2
+    assert report["version"] == __version__
+    assert report["command"] == f"letgo {' '.join(words)} --json"
+    assert numbers((tmp_path / "new" / "report.json").read_text()) == report
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "sudoku 8  ddpm  3 steps, seed 5" in text
+    assert "pass@2" in text
+    assert "54 network calls" in text
+
+
+def test_one_board_has_no_interval_and_still_a_report(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", run, "--rule", "ddpm", "--count", "1", "--steps", "2"]) == 0
+    assert "violation_rate" in capsys.readouterr().out
+
+
+def test_the_same_seed_gives_every_rule_the_same_instances(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Problem] = []
+
+    def measured(solver: Solver, rule: str, problem: Problem, *_: object, **__: object) -> dict[str, object]:
+        seen.append(problem)
+        raise LetgoError("enough")
+
+    monkeypatch.setattr("letgo.evaluate.evaluate", measured)
+    for rule in ("ddpm", "tweedie", "heun"):
+        assert main(["evaluate", run, "--rule", rule, "--count", "20", "--seed", "4"]) == 2
+    assert main(["evaluate", run, "--rule", "ddpm", "--count", "20", "--seed", "5"]) == 2
+    texts = [(problem.solution.tolist(), problem.given.tolist()) for problem in seen]
+    assert texts[0] == texts[1] == texts[2] != texts[3]
+
+
+def test_tuned_settings_are_stored_with_the_model_and_used(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tune", run, "--rule", "em", "--count", "5", "--steps", "2", "--sigmas", "0.2,0.1"]
+    assert main([*words, "--out", str(tmp_path / "table.json"), "--json"]) == 0
+    table = numbers(capsys.readouterr().out)
+    assert table == numbers((tmp_path / "table.json").read_text())
+    assert not (Path(run) / "tune-em.json").exists()
+    assert [row["sigma"] for row in table["grid"]] == [0.1, 0.2]
+    assert main(words) == 0
+    assert numbers(capsys.readouterr().out)["sigma"] == 0.1
+    assert main(["evaluate", run, "--rule", "em", "--count", "3", "--steps", "2", "--json"]) == 0
+    assert numbers(capsys.readouterr().out)["settings"] == {"sigma": 0.1}
+    (Path(run) / "tune-em.json").unlink()
+
+
+def test_progress_goes_to_stderr_and_only_when_asked_for(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", run, "--rule", "ddpm", "--count", "10", "--steps", "2", "--json"]
+    assert main([*words, "--progress"]) == 0
+    shown = capsys.readouterr()
+    assert "sampled 10/10" in shown.err
+    assert main([*words, "--progress", "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    for report in (shown.out, quiet.out):
+        assert numbers(report)["count"] == 10
+
+
+def test_a_terminal_gets_one_line_that_rewrites_itself_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    now = iter([0.0, 10.0, 11.0, 12.0])
+    monkeypatch.setattr("letgo.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    show = Progress("step")
+    show(100, 400)
+    show(200, 400, "  loss 1")
+    show.close()
+    show.close()
+    assert screen.getvalue() == "\r\x1b[2Kstep 100/400\r\x1b[2Kstep 200/400  loss 1  2s left\n"
+    show(400, 400)
+    show.close()
+    assert screen.getvalue().endswith("step 400/400\n")
+
+
+def test_clocks_are_short() -> None:
+    assert [clock(s) for s in (0.2, 59.0, 61.0, 3600.0, 86_399.0)] == ["0s", "59s", "1m01s", "1h00m", "23h59m"]
+
+
+def test_presets_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()] == list(PRESETS)
+    assert main(["presets", "--json"]) == 0
+    assert set(numbers(capsys.readouterr().out)) == set(PRESETS)
+    assert main(["models", "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), list)
+    assert main(["models"]) == 0
+
+
+def test_a_dry_run_prints_the_configuration_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "sudoku-mini", "--dry-run", "--out", str(tmp_path / "out"), "--steps", "7", "--decay", "0.5"]
+    assert main([*words, "--full-gradient", "--learning-rate", "0.01", "--seed", "9"]) == 0
+    config = numbers(capsys.readouterr().out)
+    changed = {"steps": 7, "decay": 0.5, "full_gradient": True, "learning_rate": 0.01, "seed": 9}
+    assert config == {**PRESETS["sudoku-mini"].as_dict(), **changed}
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_seeds_are_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "sudoku-mini", "--steps", "3", *FAST]
+    assert main([*words, "--seeds", "0,1", "--out", str(tmp_path / "many")]) == 0
+    assert sorted(p.name for p in (tmp_path / "many").iterdir()) == ["s0", "s1"]
+    assert main([*words, "--seed", "1", "--out", str(tmp_path / "one")]) == 0
+    one, first, second = (
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "many/s0", "many/s1")
+    )
+    assert one == second != first
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_in_the_first_seed_does_not_begin_the_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Trainer.step
+
+    def interrupted(self: Trainer) -> None:
+        original(self)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    words = ["train", "sudoku-mini", "--out", str(tmp_path), "--steps", "9", "--seeds", "3,4", *FAST]
+    assert main(words) == 130
+    assert [p.name for p in tmp_path.iterdir()] == ["s3"]
+    assert f"stopped at step 1 of 9; saved in {tmp_path / 's3'}. To go on: letgo train" in capsys.readouterr().err
+
+
+def test_a_time_limit_ends_with_code_0_and_the_command_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "my run"), "--steps", "99", "--max-seconds", "0", *FAST]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "stopped at step 0 of 99" in captured.err
+    assert f"To go on: letgo train sudoku-mini --out '{tmp_path}/my run' --steps 99" in captured.err
+    assert load_state(tmp_path / "my run" / "state.pt")["step"] == 0
+
+
+def test_one_time_limit_holds_for_all_seeds_together(tmp_path: Path) -> None:
+    words = ["train", "sudoku-mini", "--out", str(tmp_path), "--steps", "9999", "--seeds", "0,1", *FAST]
+    assert main([*words, "--max-seconds", "0.2", "--quiet"]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["s0"]
+
+
+def test_no_words_at_all_are_answered_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "letgo solve" in capsys.readouterr().out
+
+
+def test_ctrl_c_elsewhere_is_one_line_and_code_130(
+    run: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Solver, "solve", interrupted)
+    assert main(["solve", "--model", run, BLANK]) == 130
+    assert capsys.readouterr().err == "letgo: interrupted\n"
+
+
+HELP = """
+import sys
+from letgo.cli import main
+for words in (["--help"], ["--version"], ["train", "--help"], ["solve", "--help"], ["evaluate", "--help"]):
+    try:
+        main(words)
+    except SystemExit as end:
+        assert end.code == 0
+print(sorted({"torch", "numpy"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    done = python("-c", HELP)
+    assert done.returncode == 0
+    assert done.stderr == "[]\n"
+    assert f"letgo {__version__}" in done.stdout
+
+
+def test_it_runs_as_a_module_from_the_source_tree(tmp_path: Path) -> None:
+    done = python("-m", "letgo", "solve", "--model", str(tmp_path / "none"), "1")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("letgo: no model or run folder")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    code = """
+import subprocess, sys
+read = subprocess.Popen([sys.executable, "-c", "pass"], stdin=subprocess.PIPE)
+read.wait()
+sys.exit(subprocess.run([sys.executable, "-m", "letgo", "presets"], stdout=read.stdin).returncode)
+"""
+    done = python("-c", code)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+BARE = """
+import sys
+for name in ("scipy", "matplotlib", "diffusers", "huggingface_hub", "beartype", "ortools", "pytest", "hypothesis",
+             "pandas", "fastapi", "tensorboard"):
+    sys.modules[name] = None  # an import of it fails
+from letgo.cli import main
+run = ["--out", sys.argv[1], "--steps", "2", "--batch", "4", "--boards", "9", "--validate", "4"]
+assert main(["train", "sudoku-mini", *run]) == 0
+assert main(["evaluate", sys.argv[1], "--rule", "tweedie", "--count", "3", "--steps", "2", "--json"]) == 0
+assert main(["tune", sys.argv[1], "--rule", "em", "--count", "5", "--steps", "2", "--sigmas", "0.1"]) == 0
+"""
+
+
+def test_training_and_measuring_need_no_extra(tmp_path: Path) -> None:
+    done = python("-c", BARE, str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "tune-em.json").exists()
+
+
+@pytest.mark.parametrize(
+    "preset",
+    ["latin", "queens-baseline", "connectivity", "sudoku-extreme", "sudoku-flow", "sudoku-bits", "sudoku-embedding"],
+)
+def test_other_presets_train_measure_and_solve_too(
+    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / preset)
+    assert main(["train", preset, "--out", out, "--steps", "2", "--quiet", *FAST]) == 0
+    assert main(["evaluate", out, "--rule", "euler", "--count", "2", "--steps", "2", "--json"]) == 0
+    report = numbers(capsys.readouterr().out)
+    assert (report["task"], report["validity"]["n"]) == (PRESETS[preset].task, 2)
+    assert ("element_accuracy" in report) == (preset == "connectivity")
+    status = main(["solve", out, "--steps", "2", "--tries", "1", "--json"])
+    answer = numbers(capsys.readouterr().out)
+    assert status == (0 if answer["solved"] else 1)
+    assert (answer["board"] is None) == (not answer["solved"])
+
+
+def test_the_whole_path_train_resume_evaluate_solve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = str(tmp_path / "mini")
+    words = [
+        "train",
+        "sudoku-mini",
+        "--out",
+        out,
+        "--steps",
+        "160",
+        "--batch",
+        "32",
+        "--boards",
+        "200",
+        "--warmup",
+        "30",
+    ]
+    words += ["--log-every", "40", "--validate", "8", "--device", "cpu"]
+    original = Trainer.step
+
+    def interrupted(self: Trainer) -> None:
+        original(self)
+        if self.steps_done == 70:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", interrupted)
+        assert main(words) == 130
+    assert f"stopped at step 70 of 160; saved in {out}. To go on: letgo {' '.join(words)}\n" in capsys.readouterr().err
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "validation, Euler, n=8: EMA" in said.err
+    assert "160 steps in" in said.err
+    log = [json.loads(line) for line in (tmp_path / "mini" / "metrics.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in log] == [40, 80, 120, 160]
+    assert log[-1]["loss"] < 0.7 * log[0]["loss"]
+    chosen = json.loads((tmp_path / "mini" / "validation.json").read_text())
+    assert chosen["weights"] in ("ema", "raw")
+    assert (chosen["rule"], chosen["count"], chosen["step"]) == ("euler", 8, 160)
+    assert (
+        main(["evaluate", out, "--rule", "tweedie", "--regime", "14", "--count", "16", "--steps", "20", "--json"]) == 0
+    )
+    assert numbers(capsys.readouterr().out)["count"] == 16
+    status = main(["solve", "--model", out, NEARLY, DONE, "--tries", "5"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert (first, status) in [(DONE, 0), ("unsolved", 1)]  # how well it solves is not asked of so short a run
+    assert second == DONE
+    assert main(["generate", out, "--count", "2", "--steps", "5", "--quiet"]) == 0

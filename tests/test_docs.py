@@ -1,0 +1,89 @@
+"""What the documents say is what the code does and what the files hold."""
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from letgo import cli, tasks
+from letgo.checkpoints import shipped
+from letgo.kernels import PLAIN_RULES, make_rule
+from letgo.solver import load
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.S)
+
+
+def test_the_readme_table_is_what_the_result_files_hold():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "tools" / "readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    readme = (ROOT / "README.md").read_text()
+    assert tool.updated(readme) == readme
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_card_names_data_licence_steps_and_scores_with_n(name):
+    card = json.loads((ROOT / "src/letgo/shipped" / name / "card.json").read_text())
+    text = (ROOT / "src/letgo/shipped" / name / "README.md").read_text()
+    assert card["licence"] in text
+    assert f"{card['steps']:,} steps" in text
+    assert card["scores"]
+    for report in card["scores"]:
+        assert report["validity"]["n"] >= 100
+        assert report["command"].startswith("letgo evaluate")
+        assert f"{report['validity']['value']:.3f}" in text
+
+
+def test_the_readme_python_runs_as_printed(capsys):
+    [code, _] = blocks("README.md", "python")
+    names: dict = {}
+    exec(code, names)
+    assert names["answer"].solved
+    assert names["answer"].board.startswith("534678912672195348")
+
+
+def test_the_contributed_update_rule_has_under_ten_lines_and_works(monkeypatch):
+    [rule, _] = blocks("CONTRIBUTING.md", "python")
+    assert len(rule.splitlines()) < 10
+    monkeypatch.setattr("letgo.kernels.PLAIN_RULES", dict(PLAIN_RULES))
+    names = vars(__import__("letgo.kernels", fromlist=["x"])).copy()
+    exec(rule, names)
+    monkeypatch.setitem(PLAIN_RULES, "half-anchor", names["half_anchor"])
+    x = load("sudoku-mini").sample(load("sudoku-mini").empty(2), names["half_anchor"], steps=5)
+    assert torch.isfinite(x).all()
+    assert make_rule("ddim") is PLAIN_RULES["ddim"]
+
+
+def test_the_contributed_task_has_under_forty_lines_and_trains(monkeypatch, tmp_path):
+    [_, code] = blocks("CONTRIBUTING.md", "python")
+    assert len(code.splitlines()) < 40
+    (tmp_path / "coins.py").write_text(code)
+    spec = importlib.util.spec_from_file_location("letgo.tasks.coins", tmp_path / "coins.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "letgo.tasks.coins", module)
+    monkeypatch.setitem(tasks.TASKS, "coins", ("coins", "Coins", {}))
+    from letgo import presets
+
+    small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
+    config = presets.Config("coins", "coins", network_options=small, boards=64, batch=16, steps=5, sample_steps=5)
+    monkeypatch.setitem(presets.PRESETS, "coins", config)
+    task = tasks.get("coins")
+    problem = task.generate(20, np.random.default_rng(0), "train")
+    assert task.validate(problem.solution, problem).all()
+    assert cli.main(["train", "coins", "--out", str(tmp_path / "run"), "--quiet", "--device", "cpu"]) == 0
+    assert cli.main(["solve", str(tmp_path / "run"), "H..T"]) in (0, 1)
+    assert cli.main(["solve", str(tmp_path / "run"), "H..X"]) == 2

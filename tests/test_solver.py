@@ -1,0 +1,464 @@
+"""Solving, generating, measuring and tuning. Networks that know the answer test the solver, not the learning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import letgo
+from letgo.checkpoints import write_json
+from letgo.codecs import OneHot
+from letgo.errors import LetgoError
+from letgo.evaluate import evaluate, instances
+from letgo.kernels import RULES
+from letgo.models.denoiser import ExactDenoiser
+from letgo.paths import CosinePath
+from letgo.presets import PRESETS, Config
+from letgo.rng import Noise, data_rng
+from letgo.solver import Solver, identities, pick_device
+from letgo.tasks import Problem
+from letgo.tasks.connectivity import reachability
+from letgo.train import train
+from letgo.tune import tune
+
+MINI = PRESETS["sudoku-mini"]
+PUZZLES = ["1234341221434321", "1.3..4.2........", "..............3.", ".1.2..3.........", "4......1..2....."]
+HARD = "................"
+CONTRACT = ["puzzle", "solved", "board", "tries", "calls", "seconds"]
+
+
+class Oracle(nn.Module):
+    """E[x0 | x_t] over all 288 boards that agree with the clues, which it tells from noise by their being exact."""
+
+    def __init__(self, boards: Tensor) -> None:
+        super().__init__()
+        self.states, self.boards = OneHot(4).encode(boards), boards
+        self.exact = ExactDenoiser(self.states, CosinePath())
+        self.calls: list[tuple[int, float]] = []
+        self.seen: list[Tensor] = []
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        self.calls.append((len(x_t), float(t.flatten()[0])))
+        self.seen.append(x_t)
+        weights = self.exact.log_weights(x_t, t)
+        clue = (x_t == OneHot(4).encode(x_t.argmax(-1))).all(-1)
+        wrong = clue[:, None] & (self.boards[None] != x_t.argmax(-1)[:, None])
+        weights = weights.masked_fill(wrong.any(-1), -1e9)
+        return (weights.softmax(1) @ self.states.flatten(1)).view_as(x_t)
+
+
+class Deaf(Oracle):
+    """The same without the clues: it often fails, and how often depends on the noise."""
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        self.calls.append((len(x_t), float(t.flatten()[0])))
+        self.seen.append(x_t)
+        return self.exact(x_t, t.expand(len(x_t), 1, 1))
+
+
+class Always(nn.Module):
+    """One board, whatever it is asked."""
+
+    def __init__(self, board: str) -> None:
+        super().__init__()
+        self.board = OneHot(4).encode(torch.tensor([[int(c) - 1 for c in board]]))
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        return self.board.expand_as(x_t)
+
+
+@pytest.fixture
+def solver(mini_boards: Tensor) -> Solver:
+    return Solver(MINI, Oracle(mini_boards))
+
+
+@pytest.fixture
+def deaf(mini_boards: Tensor) -> Solver:
+    return Solver(MINI, Deaf(mini_boards))
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Solver:
+    """The real network, its weights as first drawn."""
+    torch.manual_seed(0)
+    return Solver(MINI, MINI.build_model())
+
+
+def network(solver: Solver) -> Oracle:
+    assert isinstance(solver.network, Oracle)
+    return solver.network
+
+
+def keeps(puzzle: str, board: str) -> bool:
+    return all(clue in (".", cell) for clue, cell in zip(puzzle, board, strict=True))
+
+
+def valid(board: str) -> bool:
+    rows = [board[i : i + 4] for i in range(0, 16, 4)]
+    columns = ["".join(row[i] for row in rows) for i in range(4)]
+    boxes = [rows[r][c : c + 2] + rows[r + 1][c : c + 2] for r in (0, 2) for c in (0, 2)]
+    return all(sorted(unit) == list("1234") for unit in rows + columns + boxes)
+
+
+def test_answers_are_records_of_the_contract(solver: Solver) -> None:
+    answers = solver.solve(PUZZLES, steps=20)
+    assert [answer.puzzle for answer in answers] == PUZZLES
+    for puzzle, answer in zip(PUZZLES, answers, strict=True):
+        record = json.loads(json.dumps(answer.as_dict()))
+        assert list(record) == CONTRACT
+        assert answer.solved
+        assert answer.board is not None
+        assert valid(answer.board)
+        assert keeps(puzzle, answer.board)
+        assert answer.tries == 1
+        assert 1 <= answer.calls <= 20
+        assert answer.seconds >= 0
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_solves_with_a_perfect_network(rule: str, solver: Solver) -> None:
+    settings = {"em": {"sigma": 0.3}, "em-decay": {"sigma": 3.0, "tau_start": 0.7}}.get(rule, {})
+    assert all(answer.solved for answer in solver.solve(PUZZLES, rule=rule, steps=30, **settings))
+
+
+def results(answers: Sequence[letgo.solver.Answer]) -> dict[str, tuple[object, ...]]:
+    return {a.puzzle: (a.solved, a.board, a.tries, a.calls) for a in answers}
+
+
+def test_an_answer_does_not_depend_on_its_batch_or_order(deaf: Solver) -> None:
+    puzzles = PUZZLES + [f"{HARD[:i]}{1 + i % 4}{HARD[i + 1 :]}" for i in range(7)]
+    together = results(deaf.solve(puzzles, steps=12, tries=2))
+    assert len({calls for *_, calls in together.values()}) > 3  # they do differ among themselves
+    assert results(deaf.solve(puzzles[::-1], steps=12, tries=2)) == together
+    alone = [deaf.solve([puzzle], steps=12, tries=2)[0] for puzzle in puzzles]
+    assert results(alone) == together
+
+
+def final_states(solver: Solver, problem: Problem) -> Tensor:
+    ids = identities(problem)
+    rule, _ = solver.rule("ddpm")
+    parts = []
+    for count, part, noise in solver.chunks(problem, Noise(0, ids, torch.zeros_like(ids)), None):
+        *_, last = solver.run(part, noise, rule, 8)
+        parts.append(last.x[:count])
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("preset", ["sudoku-mini", "latin", "connectivity"])
+def test_on_the_cpu_a_state_is_the_same_to_the_last_bit_in_any_company(preset: str) -> None:
+    torch.manual_seed(0)
+    config = PRESETS[preset]
+    solver = Solver(config, config.build_model())
+    problem = instances(solver.task, None, 11, 0)
+    order = torch.randperm(11, generator=torch.Generator().manual_seed(0))
+    together = final_states(solver, problem)
+    assert torch.equal(final_states(solver, problem[order]), together[order])
+    assert torch.equal(torch.cat([final_states(solver, problem[i : i + 1]) for i in (0, 5, 10)]), together[[0, 5, 10]])
+
+
+def test_sampling_more_instances_begins_with_the_same_ones(drawn: Solver) -> None:
+    rule, _ = drawn.rule("tweedie")
+    problem = instances(drawn.task, None, 13, 0)
+    many, few = drawn.sample(problem, rule, 6), drawn.sample(problem[:3], rule, 6)
+    assert torch.equal(many[:3], few)
+
+
+def test_a_puzzle_is_known_by_its_clues_alone(drawn: Solver) -> None:
+    solved, blank = drawn.task.parse("1234341221434321"), drawn.task.parse(PUZZLES[1])
+    clues = Problem(solved.solution, blank.given)
+    same = Problem(torch.where(blank.given, clues.solution, 0), blank.given)
+    assert torch.equal(identities(clues), identities(same))
+    many = Problem.cat([drawn.task.parse(p) for p in PUZZLES])
+    assert len(identities(many).unique()) == len(PUZZLES)
+
+
+def test_seeds_and_tries_draw_new_noise(drawn: Solver) -> None:
+    rule, _ = drawn.rule("ddpm")
+    problem = instances(drawn.task, None, 2, 0)
+    first = drawn.sample(problem, rule, 4)
+    assert torch.equal(drawn.sample(problem, rule, 4), first)
+    assert not torch.equal(drawn.sample(problem, rule, 4, seed=1), first)
+    assert not torch.equal(drawn.sample(problem, rule, 4, attempt=1), first)
+
+
+def test_solving_stops_at_the_first_valid_proposal(solver: Solver) -> None:
+    answer = solver.solve([PUZZLES[0][:15] + "."], steps=40)[0]  # one blank: the first proposal is right
+    assert (answer.calls, len(network(solver).calls)) == (1, 1)
+
+
+def test_a_valid_board_that_breaks_the_clues_is_never_an_answer() -> None:
+    liar = Solver(MINI, Always("1234341221434321"))
+    right, wrong = liar.solve(["1234............", "4321............"], steps=5, tries=2)
+    assert (right.solved, right.board, right.calls) == (True, "1234341221434321", 1)
+    assert (wrong.solved, wrong.board, wrong.tries, wrong.calls) == (False, None, 2, 10)
+
+
+def test_an_invalid_board_is_never_an_answer_even_without_verification() -> None:
+    wrong = Solver(MINI, Always("1111222233334444"))
+    for verify in (True, False):
+        answer = wrong.solve([HARD], steps=4, verify=verify)[0]
+        assert (answer.solved, answer.board) == (False, None)
+
+
+def test_only_the_unsolved_are_tried_again_and_with_new_noise(deaf: Solver) -> None:
+    puzzles = [f"{HARD[:i]}{1 + (i * 7) % 4}{HARD[i + 1 : 9]}{1 + i % 4}{HARD[10:]}" for i in range(6)]
+    once = deaf.solve(puzzles, steps=6)
+    failed = [a.puzzle for a in once if not a.solved]
+    assert 0 < len(failed) < 6, "the seed must leave some, not all, for a second try"
+    network(deaf).calls.clear()
+    network(deaf).seen.clear()
+    twice = deaf.solve(puzzles, steps=6, tries=4)
+    for first, later in zip(once, twice, strict=True):
+        if first.solved:
+            assert (later.board, later.tries, later.calls) == (first.board, 1, first.calls)
+        else:
+            assert later.tries > 1
+            assert later.calls > 6
+    starts = [x for x, (_, t) in zip(network(deaf).seen, network(deaf).calls, strict=True) if t == 1]
+    assert len(starts) == max(answer.tries for answer in twice)
+    free = deaf.task.parse(failed[0]).given[0].logical_not()
+    assert not torch.equal(starts[0][puzzles.index(failed[0])][free], starts[1][0][free])
+
+
+def test_without_verification_every_step_is_taken_and_nothing_is_retried(solver: Solver) -> None:
+    answer = solver.solve(PUZZLES, steps=9, verify=False)[1]
+    assert (answer.solved, answer.calls, answer.tries) == (True, 9, 1)
+    assert len(network(solver).calls) == 9
+    with pytest.raises(LetgoError, match="which try to keep"):
+        solver.solve(PUZZLES, tries=2, verify=False)
+
+
+def test_heun_counts_both_of_its_calls(mini_boards: Tensor) -> None:
+    solver = Solver(MINI, Oracle(mini_boards))
+    answer = solver.solve([PUZZLES[1]], rule="heun", steps=6, verify=False)[0]
+    assert answer.calls == 12 == len(network(solver).calls)
+    report = evaluate(solver, "heun", instances(solver.task, None, 8, 0), steps=3)
+    assert report["calls"] == 8 * 6
+
+
+def test_a_trajectory_shows_every_step_of_the_answer(deaf: Solver) -> None:
+    puzzle = PUZZLES[3]
+    answer = deaf.solve([puzzle], rule="ddpm", steps=10, tries=5)[0]
+    steps_before = (answer.tries - 1) * 10
+    snapshots = list(deaf.trajectory(puzzle, rule="ddpm", steps=10, attempt=answer.tries - 1))
+    assert [snapshot.t for snapshot in snapshots] == pytest.approx([1 - i / 10 for i in range(1, 11)])
+    clues = deaf.clues(deaf.task.parse(puzzle))
+    for snapshot in snapshots:
+        assert snapshot.x.shape == snapshot.x0_hat.shape == (1, 16, 4)
+        assert torch.equal(snapshot.x[clues.given], clues.values[clues.given])
+    assert answer.solved
+    proposal = clues.pin(snapshots[answer.calls - steps_before - 1].x0_hat)
+    assert deaf.task.format(deaf.codec.decode(proposal), deaf.task.parse(puzzle)) == [answer.board]
+
+
+def test_a_trajectory_is_lazy(solver: Solver) -> None:
+    steps = solver.trajectory(PUZZLES[1], steps=1000)
+    next(steps)
+    next(steps)
+    assert len(network(solver).calls) == 2
+
+
+def test_soft_pinning_lets_early_clues_be_noisy(solver: Solver) -> None:
+    clues = solver.clues(solver.task.parse(PUZZLES[0]))
+    for snapshot in solver.trajectory(PUZZLES[0], steps=10, soft_until=0.55):
+        exact = torch.equal(snapshot.x, clues.values)
+        assert exact == (snapshot.t < 0.55)
+    assert solver.solve([PUZZLES[1]], steps=20, soft_until=0.5, tries=10)[0].solved
+
+
+def test_generated_boards_are_text_seeded_and_not_filtered(solver: Solver, drawn: Solver) -> None:
+    boards = solver.generate(12, seed=3, steps=30)
+    assert len(boards) == 12
+    assert all(valid(board) for board in boards)
+    assert len(set(boards)) > 6
+    assert solver.generate(12, seed=3, steps=30) == boards
+    assert solver.generate(12, seed=4, steps=30) != boards
+    assert not any(valid(board) for board in drawn.generate(5, steps=5))
+
+
+@pytest.mark.parametrize("name", ["connectivity", "maze"])
+def test_a_task_that_answers_questions_generates_nothing_without_one(name: str) -> None:
+    config = replace(PRESETS[name], network_options={"width": 8} if name == "connectivity" else {"depth": 1})
+    with pytest.raises(LetgoError, match="nothing to generate"):
+        Solver(config, config.build_model()).generate(1)
+
+
+class Reachable(nn.Module):
+    """Answers from the adjacency it is given as context."""
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        assert context is not None
+        return OneHot(2).encode(reachability(context).flatten(1).long())
+
+
+def test_graphs_of_any_size_are_solved_through_their_context() -> None:
+    solver = Solver(PRESETS["connectivity"], Reachable())
+    path, pair = "010/101/010", "010/100/000"
+    first, second = solver.solve([path, pair], steps=3)
+    assert (first.puzzle, first.board) == (path, "111/111/111")
+    assert (second.puzzle, second.board) == (pair, "110/110/001")
+    assert solver.solve(["01/10"], steps=3)[0].board == "11/11"
+    with pytest.raises(LetgoError, match="several sizes"):
+        solver.solve(["01/10", path])
+
+
+def test_codes_that_are_no_symbol_are_invalid_and_still_printable() -> None:
+    """Nine symbols in four bits leave seven codes that mean nothing."""
+
+    class AllOnes(nn.Module):
+        def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+            return torch.ones_like(x_t)
+
+    solver = Solver(PRESETS["sudoku-bits"], AllOnes())
+    assert not solver.solve(["." * 81], steps=2)[0].solved
+    report = evaluate(solver, "tweedie", instances(solver.task, "21", 4, 0), steps=2)
+    assert (report["validity"]["value"], report["violation_rate"]["value"]) == (0.0, 1.0)
+    assert len(solver.generate(1, steps=2)[0]) == 81
+
+
+@pytest.mark.parametrize(
+    ("do", "message"),
+    [
+        (lambda s: s.solve("1.3..4.2........"), "must be a list of strings"),
+        (lambda s: s.solve([]), "no puzzles to solve"),
+        (lambda s: s.solve(["123"]), "expected 16 cells, got 3"),
+        (lambda s: s.solve(["11.............."]), "clues clash"),
+        (lambda s: s.solve([HARD], tries=0), "tries must be at least 1, got 0"),
+        (lambda s: s.solve([HARD], steps=0), "steps must be at least 1, got 0"),
+        (lambda s: s.solve([HARD], batch=0), "batch must be at least 1, got 0"),
+        (lambda s: s.solve([HARD], rule="guess"), "unknown rule 'guess'; choose one of ddpm"),
+        (lambda s: s.solve([HARD], rule="em"), "rule 'em' needs --sigma"),
+        (lambda s: s.solve([HARD], rule="em-decay", sigma=3.0), "rule 'em-decay' needs --sigma and --tau-start"),
+        (lambda s: s.solve([HARD], sigma=3.0), "takes no sigma"),
+        (lambda s: list(s.trajectory("12")), "expected 16 cells"),
+        (lambda s: s.generate(1, rule="guess"), "unknown rule"),
+        (lambda s: evaluate(s, "ddpm", s.task.parse(HARD), passes=0), "passes must be at least 1"),
+        (lambda s: instances(s.task, None, 0, 0), "count must be at least 1"),
+        (lambda s: instances(s.task, "hardest", 1, 0), "no regime 'hardest'"),
+        (lambda s: instances(s.task, None, 1, 0, "nowhere.npz"), r"nowhere\.npz"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(do: Callable[[Solver], object], message: str, drawn: Solver) -> None:
+    with pytest.raises(LetgoError, match=message) as error:
+        do(drawn)
+    assert "\n" not in str(error.value)
+
+
+def test_devices_are_checked() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto").type in ("cpu", "cuda", "mps")
+    with pytest.raises(LetgoError, match="unknown device 'tpu'"):
+        pick_device("tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(LetgoError, match="'cuda' is not available here; use --device cpu"):
+            pick_device("cuda")
+
+
+def test_tuned_settings_come_with_the_model_and_given_ones_win(mini_boards: Tensor, tmp_path: Path) -> None:
+    solver = Solver(MINI, Oracle(mini_boards), folder=tmp_path)
+    write_json(tmp_path / "tune-em-decay.json", {"best": {"sigma": 3.0, "tau_start": 0.7, "validity": 1.0}})
+    assert solver.rule("em-decay")[1] == {"sigma": 3.0, "tau_start": 0.7}
+    assert solver.rule("em-decay", sigma=5.0)[1] == {"sigma": 5.0, "tau_start": 0.7}
+    assert solver.rule("tweedie", variance=2.0)[1] == {"variance": 2.0}
+    assert solver.solve([PUZZLES[1]], rule="em-decay", steps=30)[0].solved
+    with pytest.raises(LetgoError, match="rule 'em' needs --sigma"):
+        solver.rule("em")
+    for text in ("{half", "[]", "{}"):
+        (tmp_path / "tune-em.json").write_text(text)
+        with pytest.raises(LetgoError, match=r"tune-em\.json"):
+            solver.rule("em")
+
+
+def test_tuning_takes_the_best_mean_over_folds_and_the_smaller_sigma_on_a_tie(solver: Solver) -> None:
+    problem = instances(solver.task, "8", 10, 0, purpose="valid")
+    seen: list[tuple[int, int]] = []
+    table = tune(solver, "em", problem, (0.2, 30.0, 0.1), steps=10, progress=lambda *p: seen.append(p))
+    assert [row["sigma"] for row in table["grid"]] == [0.1, 0.2, 30.0]
+    assert [row["validity"] for row in table["grid"]][:2] == [1.0, 1.0]
+    assert table["grid"][2]["validity"] < 1  # a step of such noise ends far from any board
+    assert table["best"] == {"sigma": 0.1, "tau_start": None, "validity": 1.0}
+    assert all(len(row["folds"]) == 5 for row in table["grid"])
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    decay = tune(solver, "em-decay", problem, (1.0,), (0.6, 0.8), steps=10)
+    assert [(row["sigma"], row["tau_start"]) for row in decay["grid"]] == [(1.0, 0.6), (1.0, 0.8)]
+    with pytest.raises(LetgoError, match="5 folds need at least 5 instances, got 4"):
+        tune(solver, "em", problem[:4], (0.1,))
+
+
+def test_a_report_has_the_keys_of_the_contract_and_counts_right(solver: Solver) -> None:
+    report = evaluate(solver, "ddpm", instances(solver.task, "6", 20, 0), steps=15, passes=2, seed=3)
+    for key in ("task", "rule", "settings", "steps", "count", "seed", "validity", "pass_at_k", "violation_rate",
+                "codeword_distance", "uniqueness", "calls", "seconds", "device", "version"):  # fmt: skip
+        assert key in report
+    assert report["validity"] == {"value": 1.0, "low": pytest.approx(0.8389, abs=1e-3), "high": 1.0, "n": 20}
+    assert report["pass_at_k"]["k"] == 2
+    assert report["calls"] == 20 * 15 * 2
+    assert report["violation_rate"]["value"] == 0
+    assert report["codeword_distance"]["value"] < 1
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_passes_are_separate_draws_and_any_of_them_may_pass(deaf: Solver) -> None:
+    problem = instances(deaf.task, "3", 40, 0)
+    one = evaluate(deaf, "ddpm", problem, steps=10)
+    four = evaluate(deaf, "ddpm", problem, steps=10, passes=4)
+    assert 0 < one["validity"]["value"] < 1
+    assert four["validity"] == one["validity"]  # the first pass is the same draw
+    assert four["pass_at_k"]["value"] > one["pass_at_k"]["value"]
+
+
+def test_measuring_looks_at_the_rules_only_after_the_last_call_of_the_network(
+    solver: Solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    original = type(solver.task).broken
+
+    def noted(self: object, boards: Tensor, problem: Problem) -> Tensor:
+        made.append(len(network(solver).calls))
+        return original(self, boards, problem)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(solver.task), "broken", noted)
+    evaluate(solver, "tweedie", instances(solver.task, None, 20, 0), steps=5, passes=2)
+    assert set(made) == {len(network(solver).calls)}
+    assert len(network(solver).calls) == 2 * 3 * 5  # two passes over three chunks of eight, to the last step
+
+
+def test_instances_depend_on_seed_and_purpose_and_on_nothing_else(drawn: Solver) -> None:
+    def text(problem: Problem) -> list[str]:
+        return drawn.task.format(problem.solution, problem)
+
+    first = instances(drawn.task, "8", 30, 0)
+    again = instances(drawn.task, "8", 30, 0)
+    assert torch.equal(first.solution, again.solution)
+    assert torch.equal(first.given, again.given)
+    assert text(instances(drawn.task, "8", 30, 1)) != text(first)
+    assert text(instances(drawn.task, "8", 30, 0, purpose="valid")) != text(first)
+    training = drawn.task.generate(30, data_rng(0, "train"), "train")
+    assert text(training) != text(first)
+
+
+def test_instances_of_a_file_are_chosen_by_the_seed(tmp_path: Path, mini_boards: Tensor, drawn: Solver) -> None:
+    lines = drawn.task.format(mini_boards, Problem(mini_boards, torch.zeros_like(mini_boards, dtype=torch.bool)))
+    (tmp_path / "boards.txt").write_text("\n".join(lines))
+    chosen = instances(drawn.task, "5", 20, 0, str(tmp_path / "boards.txt"))
+    assert chosen.given.sum(1).tolist() == [5] * 20
+    assert len({*drawn.task.format(chosen.solution, chosen)}) == 20
+    assert torch.equal(chosen.given, instances(drawn.task, "5", 20, 0, str(tmp_path / "boards.txt")).given)
+    with pytest.raises(LetgoError, match="holds 288 instances, fewer than --count 300"):
+        instances(drawn.task, "5", 300, 0, str(tmp_path / "boards.txt"))
+
+
+def test_a_trained_folder_loads_as_a_solver(tmp_path: Path) -> None:
+    config: Config = replace(MINI, network_options={"width": 16, "depth": 1, "heads": 2}, batch=4, boards=16, steps=2)
+    problem = config.build_task().generate(16, data_rng(0, "train"), "train")
+    train(config, lambda: problem, tmp_path, torch.device("cpu"))
+    solver = letgo.load(str(tmp_path))
+    assert solver.config == config
+    assert solver.folder == tmp_path
+    assert solver.solve([PUZZLES[0]], steps=2)[0].board == PUZZLES[0]
