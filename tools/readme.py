@@ -45,8 +45,8 @@ def section() -> str:
         for name in ("sudoku-baseline", "sudoku")
     }
     rows = [
-        f"| {NAMES[rule]} | {cell(baseline.get(rule))} | {paper[0]:.2f} | {cell(corrected.get(rule))} | {paper[1]:.2f} |"
-        for rule, paper in PAPER.items()
+        f"| {NAMES[rule]} | {cell(baseline.get(rule))} | {plain:.2f} | {cell(corrected.get(rule))} | {taught:.2f} |"
+        for rule, (plain, taught) in PAPER.items()
         if rule in baseline or rule in corrected
     ]
     one = next(iter(corrected.values()))
@@ -60,9 +60,9 @@ def section() -> str:
             "|---|---|---|---|---|",
             *rows,
             "",
-            f"n = {one['validity']['n']} boards that no training saw, seed {one['seed']}, {one['steps']} steps, one sample "
-            f"per board; `{one['command']}` and its like. One training seed; {trained} on one H200, with the learning",
-            "rate falling to 0 at the end. The paper's columns are means of three seeds at 2,000,000 steps.",
+            f"n = {one['validity']['n']} boards that no training saw, seed {one['seed']}, {one['steps']} steps, one "
+            f"sample a board; `{one['command']}` and its like. One training seed: {trained} on one H200, with the "
+            "learning rate falling to 0 at the end. The paper's columns are means of three seeds at 2,000,000 steps.",
             "",
             f"With a look at the rules (`letgo solve --tries {solved['tries']}`), `sudoku` solved "
             f"{solved['solved']} of {solved['puzzles']} unseen 21-clue",

@@ -97,7 +97,7 @@ def main() -> None:
     save_weights(folder / "model.safetensors", weights, torch.float16)
     write_json(folder / "config.json", config.as_dict())
     for tuned in options.run.glob("tune-*.json"):
-        write_json(folder / tuned.name, json.loads(tuned.read_text()))
+        write_json(folder / tuned.name, json.loads(tuned.read_text().replace(str(options.run), options.name)))
     card = {
         "name": options.name,
         "summary": options.summary,

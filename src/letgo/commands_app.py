@@ -46,15 +46,18 @@ def _refuse_broken(models: list[str]) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if port > 65535:
+        raise LetgoError(f"port {port} does not exist; choose one from 0 to 65535 with --port")
+    listener = None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(128)
+        return listener
     except OSError as error:
+        if listener is not None:
+            listener.close()
         reason = error.strerror or error
         raise LetgoError(f"cannot listen on {host}, port {port}: {reason}; choose another with --port") from None
-    except OverflowError:
-        raise LetgoError(f"port {port} does not exist; choose one from 0 to 65535 with --port") from None
-    listener.listen(128)
-    return listener

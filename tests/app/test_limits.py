@@ -81,10 +81,10 @@ def test_half_a_surrogate_pair_is_refused(client):
 
 def test_bodies_must_be_json_and_small(client):
     refused(client.post("/api/solve", content="{}", headers={"Content-Type": "text/plain"}), 415, "as JSON")
-    refused(client.post("/api/solve", json={"puzzle": "." * 20_000}), 413, "takes at most 16384")
-    chunks = (b"x" * 1000 for _ in range(20))  # no length is declared
+    refused(client.post("/api/solve", json={"puzzle": "." * 70_000}), 413, "takes at most 65536")
+    chunks = (b"x" * 1000 for _ in range(70))  # no length is declared
     response = client.post("/api/solve", content=chunks, headers={"Content-Type": "application/json"})
-    refused(response, 413, "longer than the 16384 bytes")
+    refused(response, 413, "longer than the 65536 bytes")
     refused(client.post("/api/solve", content="{", headers={"Content-Type": "application/json"}), 422, "JSON")
 
 
@@ -124,6 +124,11 @@ def test_posts_from_its_own_page_are_taken(client):
 @pytest.mark.parametrize("path", ["/../server.py", "/%2e%2e/server.py", "/..%2fserver.py", "//etc/passwd", "/docs"])
 def test_nothing_outside_the_static_folder_is_served(client, path):
     assert client.get(path).status_code == 404
+
+
+def test_a_wrong_method_is_named_and_the_right_one_told(client):
+    response = client.get("/api/solve")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
 
 
 def test_the_page_asks_nobody_else_for_anything(client):

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from letgo.app.limits import BODY_SECONDS, MAX_BODY
 
+TAKES_BODIES = ("/api/solve", "/api/trajectory", "/api/race", "/api/check")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HEADERS = {
     "Content-Security-Policy": (
@@ -64,6 +65,7 @@ class Guard:
             self._check_host(Headers(scope=scope))
             if scope["method"] == "POST":
                 self._check_origin(Headers(scope=scope))
+            if scope["method"] == "POST" and scope["path"] in TAKES_BODIES:
                 receive = await self._read(Headers(scope=scope), receive)
         except Refused as refusal:
             await JSONResponse({"detail": refusal.words}, refusal.status, HEADERS)(scope, receive, send)

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from fastapi.staticfiles import StaticFiles
+from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
@@ -39,6 +38,7 @@ from letgo.app.schemas import (
 from letgo.errors import LetgoError
 
 STATIC = Path(__file__).parent / "static"
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RETRY_SECONDS = 2
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Error, "description": "The body cannot be read"},
@@ -57,8 +57,16 @@ BUSY: dict[int | str, dict[str, Any]] = {
         "headers": {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds"}},
     }
 }
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["start", "frame", "verdict", "progress", "result", "done", "error"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    200: {"description": "Server-sent events, each of this form", "content": {"text/event-stream": {"schema": EVENT}}}
 }
 ASKING: dict[int | str, dict[str, Any]] = {code: REFUSALS[code] for code in (403, 404, 422, 503)}
 
@@ -92,9 +100,24 @@ def create_app(
     _say_errors_in_words(app)
     _add_questions(app, held)
     _add_sampling(app, held)
-    app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")
+    _add_page(app)
     app.state.held = held
     return app
+
+
+def _add_page(app: FastAPI) -> None:
+    """One route per file of the static folder, listed now: no path of a request is ever looked up on the disk."""
+
+    def serve(path: Path) -> None:
+        async def file(_: Request) -> FileResponse:
+            return FileResponse(path, media_type=MEDIA_TYPES[path.suffix])
+
+        for route in (f"/{path.name}", *(["/"] if path.name == "index.html" else [])):
+            app.add_route(route, file, methods=["GET"], include_in_schema=False)
+
+    for path in STATIC.iterdir():
+        if path.suffix in MEDIA_TYPES:
+            serve(path)
 
 
 class Held:
@@ -312,7 +335,9 @@ def _place(error: Any) -> str:
 
 def _sentence(error: Any) -> str:
     """One pydantic complaint, e.g. 'steps: input should be less than or equal to 1000, got 5000'."""
-    message = error["msg"][:1].lower() + error["msg"][1:]
+    message = error["msg"]
+    if not message.startswith("JSON"):
+        message = message[:1].lower() + message[1:]
     given = error.get("input")
     shown = (
         f", got {given if isinstance(given, (int, float)) else given[:60]!r}"

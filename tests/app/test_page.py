@@ -1,0 +1,338 @@
+"""The whole story in a real Chromium: open, choose, edit, run, scrub, verdict, link, race, take away."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import serving
+
+pytestmark = pytest.mark.browser
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENCE = 60_000  # ms; only ends a test that would otherwise hang
+
+
+@pytest.fixture(scope="module")
+def address(folders: dict[str, Path]) -> Iterator[str]:
+    with serving(models=[str(folder) for folder in folders.values()]) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "these tests need Chromium: apt-get install chromium"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    with watched(browser) as page:
+        page.goto(address)
+        yield page
+
+
+class watched:
+    """A fresh visitor's page; an error in the console fails the test."""
+
+    def __init__(self, browser: Any, **options: Any):
+        self.context = browser.new_context(accept_downloads=True, **options)
+
+    def __enter__(self) -> Any:
+        self.page, self.errors = self.context.new_page(), []
+        self.page.set_default_timeout(PATIENCE)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        return self.page
+
+    def __exit__(self, *failure: Any) -> None:
+        self.context.close()
+        refused = "Failed to load resource: the server responded with a status of 4"  # the browser's own note
+        assert [error for error in self.errors if not error.startswith(refused)] == []
+
+
+def sees(page: Any, selector: str, text: str | re.Pattern[str]) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_text(text, timeout=PATIENCE)
+
+
+def choose_mini(page: Any) -> None:
+    page.locator("#editor svg").wait_for()
+    page.select_option("#task", "Sudoku 4x4")
+    page.select_option("#model", "sudoku-mini")
+    sees(page, "#puzzle-message", "4 clues.")
+
+
+def run(page: Any) -> None:
+    page.fill("#speed", "9")
+    page.click("#run")
+    for side in (0, 1):
+        sees(page, f"#verdict-{side} b", re.compile("A valid board|Broken"))
+
+
+def boards(page: Any) -> list[str]:
+    return [page.locator(f"#board-{side} p").text_content() for side in (0, 1)]
+
+
+def scrub(page: Any, step: int) -> None:
+    page.fill("#scrub", str(step))
+    sees(page, "#where", re.compile(rf"step {step} of "))
+
+
+def test_the_whole_story(page, browser):
+    choose_mini(page)
+    before = page.input_value("#puzzle")
+    blank = before.index(".")
+
+    page.click(f"#editor [data-cell='{blank}']")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("4")
+    assert page.input_value("#puzzle") == before[:blank] + "4" + before[blank + 1 :]
+    sees(page, "#puzzle-message", "5 clues.")
+    page.keyboard.press("Delete")
+    sees(page, "#puzzle-message", "4 clues.")
+    assert page.input_value("#puzzle") == before
+
+    run(page)
+    steps = int(page.input_value("#steps"))
+    final = boards(page)
+    sees(page, "#where", f"step {steps} of {steps}, t = 0.000")
+    assert all(re.fullmatch(r"row 1: [1-4 ]+; row 2: [1-4 ]+; row 3: [1-4 ]+; row 4: [1-4 ]+", b) for b in final)
+
+    scrub(page, 10)
+    early = boards(page)
+    assert early != final
+    page.click("#forward")
+    sees(page, "#where", re.compile(r"step 11 of "))
+    page.click("#back")
+    assert boards(page) == early
+    page.check("input[value=p]", force=True)
+    assert boards(page) != early
+    page.check("input[value=x]", force=True)
+    page.click("#last")
+    assert boards(page) == final
+    page.click("#play")  # from the end, it plays again
+    sees(page, "#where", f"step {steps} of {steps}, t = 0.000")
+    verdicts = [page.inner_text(f"#verdict-{side} b") for side in (0, 1)]
+
+    with watched(browser) as other:
+        other.goto(page.url)
+        for side in (0, 1):
+            sees(other, f"#verdict-{side} b", verdicts[side])
+        assert boards(other) == final
+        scrub(other, 10)
+        assert boards(other) == early
+        other.reload()
+        sees(other, "#verdict-1 b", verdicts[1])
+        assert boards(other) == final
+
+
+def test_bad_puzzles_are_refused_in_words(page):
+    from playwright.sync_api import expect
+
+    choose_mini(page)
+    page.fill("#puzzle", "11..............")
+    expect(page.locator("#puzzle-message")).to_contain_text("clues clash: 1 stands at r1c1 and at r1c2")
+    assert page.get_attribute("#puzzle", "aria-invalid") == "true"
+    page.click("#run")
+    expect(page.locator("#problem")).to_contain_text("clues clash")
+    page.fill("#puzzle", "123")
+    expect(page.locator("#puzzle-message")).to_contain_text("expected 16 cells, got 3")
+    page.fill("#puzzle", ".1.. 3...\n...2\n..3.\n")  # pasted with line ends
+    sees(page, "#puzzle-message", "4 clues.")
+    page.fill("#steps", "5000")
+    page.click("#run")
+    expect(page.locator("#problem")).to_contain_text("Steps must be a whole number from 1 to 1000.")
+
+
+def test_a_rule_can_be_changed_and_set(page):
+    choose_mini(page)
+    page.select_option("#rule-0", "em")
+    page.click("#settings-0 summary")
+    page.fill("#sigma-0", "0.2")
+    page.keyboard.press("Tab")
+    run(page)
+    assert "a=em&a.sigma=0.2" in page.url
+
+
+def test_a_race_counts_and_its_seeds_can_be_watched(page):
+    choose_mini(page)
+    page.fill("#steps", "12")
+    page.fill("#race-count", "5")
+    page.click("#race")
+    sees(page, "#race-status", "10 boards, all done.")
+    for lane in page.locator(".lane").all():
+        assert re.fullmatch(r"\d of 5 valid: \d+%, 95% interval \d+% to \d+%", lane.locator(".figures").inner_text())
+        assert lane.locator(".dots button.good, .dots button.bad").count() == 5
+    raced = page.locator(".lane").nth(1).locator(".dots button").nth(3)
+    outcome = raced.get_attribute("class")
+    raced.click()
+    sees(page, "#verdict-1 b", re.compile("A valid board|Broken"))
+    assert raced.get_attribute("title").startswith(f"seed {page.input_value('#seed')}: ")
+    assert outcome in page.get_attribute("#verdict-1", "class")
+    assert page.locator(".lane").count() == 2
+
+
+def test_a_run_can_be_taken_away_as_json_and_as_an_animation(page, tmp_path):
+    choose_mini(page)
+    page.fill("#steps", "9")
+    run(page)
+    with page.expect_download() as download:
+        page.click("#save-json")
+    saved = json.loads(Path(download.value.path()).read_text())
+    assert [len(side) for side in saved["frames"]] == [9, 9]
+    assert saved["puzzle"] == page.input_value("#puzzle")
+    with page.expect_download() as download:
+        page.click("#save-animation")
+    picture = Path(download.value.path()).read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n")
+    assert int.from_bytes(picture[picture.index(b"acTL") + 4 :][:4], "big") == picture.count(b"fcTL") == 9
+
+
+@pytest.mark.parametrize(
+    ("task", "title", "drawn"),
+    [
+        ("latin", "Latin square", {".cell": 16}),
+        ("queens", "Queens", {".square": 36, ".queen .shape": 6}),
+        ("connectivity", "Graph connectivity", {".node": 6}),
+        ("maze", "Maze", {".terminal": 2}),
+    ],
+)
+def test_every_task_is_drawn_as_itself(page, task, title, drawn):
+    page.locator("#editor svg").wait_for()
+    page.select_option("#task", title)
+    page.locator(f"#editor svg.{'grid' if task == 'latin' else 'graph' if task == 'connectivity' else task}").wait_for()
+    run(page)
+    for selector, count in drawn.items():
+        for side in (0, 1):
+            assert page.locator(f"#board-{side} {selector}").count() == count
+    puzzle = page.input_value("#puzzle")
+    if task == "connectivity":
+        assert page.locator("#board-0 .edge").count() == puzzle.count("1") // 2
+    if task == "maze":
+        assert page.locator("#board-0 .wall").count() == puzzle.count("#")
+
+
+def test_queens_graphs_and_mazes_can_be_edited(page):
+    page.locator("#editor svg").wait_for()
+    page.select_option("#task", "Queens")
+    page.click("#clear")
+    page.click("#editor [data-cell='8']")  # row 2, column c
+    assert page.input_value("#puzzle") == ".c...."
+    page.keyboard.press("Space")
+    assert page.input_value("#puzzle") == "......"
+    page.select_option("#task", "Graph connectivity")
+    page.click("#clear")
+    page.locator("#editor .node").nth(0).click()
+    page.locator("#editor .node").nth(2).click()
+    assert page.input_value("#puzzle") == "001000/000000/100000/000000/000000/000000"
+    page.select_option("#task", "Maze")
+    puzzle = page.input_value("#puzzle").replace("/", "")
+    page.click(f"#editor [data-cell='{puzzle.index('.')}']")
+    changed = page.input_value("#puzzle").replace("/", "")
+    assert changed == puzzle.replace(".", "#", 1)
+
+
+def test_the_keyboard_alone_is_enough(page):
+    from playwright.sync_api import expect
+
+    choose_mini(page)
+    page.focus("#run")
+    page.keyboard.press("Enter")
+    sees(page, "#verdict-1 b", re.compile("A valid board|Broken"))
+    page.focus("#scrub")
+    page.keyboard.press("Home")
+    sees(page, "#where", re.compile("step 0 of "))
+    page.keyboard.press("ArrowRight")
+    sees(page, "#where", re.compile("step 1 of "))
+    page.focus("#editor [tabindex='0']")
+    page.keyboard.press("End")
+    expect(page.locator("#editor [data-cell='3']")).to_be_focused()
+
+
+def test_everything_that_can_be_used_has_a_name(page):
+    choose_mini(page)
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, select, input, textarea, [role=gridcell], svg[role=img], progress')]
+        .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+        .map(e => e.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgba = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = (c) => { const [r, g, b] = rgba(c).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (rgba(c)[3] > 250) return c; } return 'white'; };
+  const found = [];
+  const compare = (what, front, back) => { const [a, b] = [light(front), light(back)].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05); if (ratio < 4.5) found.push(what + ' ' + ratio.toFixed(2)); };
+  for (const cell of document.querySelectorAll('.cell')) for (const text of cell.querySelectorAll('text'))
+    if (text.textContent) compare(cell.getAttribute('class') + ' ' + text.getAttribute('class'),
+      getComputedStyle(text).fill, getComputedStyle(cell.querySelector('.bg')).fill);
+  for (const e of document.querySelectorAll('body *')) {
+    if (e.closest('svg, .hidden, .skip, noscript') || e.disabled || !e.offsetParent) continue;
+    if ([...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()))
+      compare((e.id || e.className || e.tagName), getComputedStyle(e).color, behind(e));
+  }
+  return [...new Set(found)];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_keeps_the_contrast_that_aa_asks_for(browser, address, scheme):
+    with watched(browser, color_scheme=scheme) as page:
+        page.goto(address)
+        choose_mini(page)
+        page.check("input[value=both]", force=True)
+        run(page)
+        for step in (1, 5, 10, 20, 30, 40, 50):
+            scrub(page, step)
+            assert page.evaluate(CONTRAST) == []
+        page.click("#theme")
+        assert page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_nothing_sticks_out_of_a_small_screen(browser, address, width):
+    with watched(browser, viewport={"width": width, "height": 800}) as page:
+        page.goto(address)
+        choose_mini(page)
+        run(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_link_to_a_model_that_is_not_there_says_so(browser, address):
+    with watched(browser) as page:
+        page.goto(f"{address}/#model=runs/elsewhere&puzzle=1234&a=ddpm&b=tweedie&steps=5&seed=0&run=1")
+        sees(page, "#problem", re.compile("asks for the model 'runs/elsewhere', which this server does not offer"))
+
+
+def test_a_server_that_has_gone_is_said_in_words(browser):
+    context = browser.new_context()
+    page = context.new_page()
+    with serving() as address:
+        page.goto(address)
+        choose_mini(page)
+    page.click("#run")
+    sees(page, "#problem", re.compile("The server does not answer"))
+    context.close()
