@@ -7,6 +7,8 @@ import contextlib
 import socket
 import sys
 import webbrowser
+from collections.abc import Callable
+from typing import Any
 
 from letgo.errors import LetgoError
 
@@ -18,14 +20,15 @@ def run(args: argparse.Namespace) -> int:
         from letgo.app.server import create_app
     except ImportError as error:
         raise LetgoError(f"the page needs fastapi and uvicorn ({error}); pip install fastapi uvicorn") from None
-    if args.model:
-        _refuse_broken(args.model)
-    listener = _listen(args.host, args.port)
+    if args.model or args.device != "cpu":
+        _refuse_broken(args.model or [], args.device)
+    listener = listen(args.host, args.port)
     port = listener.getsockname()[1]
     app = create_app(args.model or [], args.device, args.queue, args.host, args.allow_host or [])
     config = uvicorn.Config(app, log_level="debug" if args.debug else "warning", timeout_graceful_shutdown=2)
-    shown = "127.0.0.1" if args.host in ("0.0.0.0", "") else "[::1]" if args.host == "::" else args.host
-    address = f"http://{shown}:{port}/"
+    host: str = args.host
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
     if not args.quiet:
         print(f"letgo app: {address}  (Ctrl-C stops it)", flush=True)
         if args.host not in ("127.0.0.1", "localhost", "::1"):
@@ -33,19 +36,33 @@ def run(args: argparse.Namespace) -> int:
     if args.open:
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
-        uvicorn.Server(config).run(sockets=[listener])
+        polite(uvicorn.Server(config), app.state.held.hang_up).run(sockets=[listener])
     return 0
 
 
-def _refuse_broken(models: list[str]) -> None:
-    """A folder that cannot be read is said now, not to whoever opens the page."""
-    from letgo.checkpoints import load_model
+def polite(server: Any, hang_up: Callable[[], None]) -> Any:
+    """A uvicorn server that ends its streams with a word before it waits for them to end."""
+    shutdown = server.shutdown
 
+    async def hang_up_then_shutdown(*args: Any, **kwargs: Any) -> None:
+        hang_up()
+        await shutdown(*args, **kwargs)
+
+    server.shutdown = hang_up_then_shutdown
+    return server
+
+
+def _refuse_broken(models: list[str], device: str) -> None:
+    """A folder that cannot be read, or a device that is not there, is said now, not to whoever opens the page."""
+    from letgo.checkpoints import load_model
+    from letgo.solver import pick_device
+
+    pick_device(device)
     for model in models:
         load_model(model)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     if port > 65535:
         raise LetgoError(f"port {port} does not exist; choose one from 0 to 65535 with --port")
     listener = None

@@ -16,10 +16,12 @@ def serving(**options) -> Iterator[str]:
     import uvicorn
 
     from letgo.app.server import create_app
-    from letgo.commands_app import _listen
+    from letgo.commands_app import listen, polite
 
-    listener = _listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(create_app(**options), log_level="error", timeout_graceful_shutdown=2))
+    listener = listen("127.0.0.1", 0)
+    app = create_app(**options)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2)
+    server = polite(uvicorn.Server(config), app.state.held.hang_up)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -220,6 +222,11 @@ def test_a_rule_without_its_settings_is_refused_in_words():
     solver.folder = None  # nothing is stored with it
     with pytest.raises(LetgoError, match="needs --sigma"):
         Sampler.of(solver, "em", None)
+
+
+def test_the_page_is_up_before_torch():
+    code = "import sys, letgo.app.server; letgo.app.server.create_app(); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_health_counts_nothing_when_idle(client):

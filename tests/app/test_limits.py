@@ -110,8 +110,13 @@ def test_a_server_for_all_addresses_answers_to_addresses_and_to_the_names_it_was
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://127.0.0.1:1"}, {"Sec-Fetch-Site": "cross-site"}],
-)  # fmt: skip
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
 def test_posts_from_other_sites_are_refused(client, headers):
     refused(client.post("/api/check", json=PUZZLE, headers=headers), 403, "only from its own page")
 
@@ -207,9 +212,13 @@ def test_the_command_serves_the_page_and_ends_with_ctrl_c():
         assert address, line
         with urllib.request.urlopen(address[0], timeout=60) as page:
             assert b"<h1>letgo</h1>" in page.read()
+        stream = open_stream(address[0].rstrip("/"))  # waits for the models
         process.send_signal(signal.SIGINT)
+        told = b"".join(iter(lambda: stream.recv(65536), b""))
         _, errors = process.communicate(timeout=60)
+        stream.close()
     assert (process.returncode, errors) == (0, "")
+    assert b"the server is stopping" in told
 
 
 def test_the_command_refuses_a_taken_port_and_a_missing_folder(capsys, tmp_path):
@@ -220,6 +229,8 @@ def test_the_command_refuses_a_taken_port_and_a_missing_folder(capsys, tmp_path)
     assert "choose another with --port" in capsys.readouterr().err
     assert main(["app", "--model", str(tmp_path / "nothing")]) == 2
     assert "no model or run folder" in capsys.readouterr().err
+    assert main(["app", "--device", "abacus"]) == 2
+    assert "unknown device 'abacus'" in capsys.readouterr().err
     assert main(["app", "--port", "99999"]) == 2
     assert "port 99999" in capsys.readouterr().err
 

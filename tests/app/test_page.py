@@ -268,7 +268,8 @@ def test_the_keyboard_alone_is_enough(page):
 def test_everything_that_can_be_used_has_a_name(page):
     choose_mini(page)
     nameless = page.evaluate(
-        """() => [...document.querySelectorAll('button, select, input, textarea, [role=gridcell], svg[role=img], progress')]
+        """() => [...document.querySelectorAll(
+            'button, select, input, textarea, [role=gridcell], svg[role=img], progress')]
         .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
         .map(e => e.outerHTML.slice(0, 80))"""
     )
@@ -279,7 +280,8 @@ CONTRAST = """() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgba = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1);
     return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = (c) => { const [r, g, b] = rgba(c).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+  const linear = (v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = (c) => { const [r, g, b] = rgba(c).map(v => linear(v / 255));
     return .2126 * r + .7152 * g + .0722 * b; };
   const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if (rgba(c)[3] > 250) return c; } return 'white'; };
@@ -319,6 +321,24 @@ def test_nothing_sticks_out_of_a_small_screen(browser, address, width):
         choose_mini(page)
         run(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_finger_can_fill_a_cell(browser, address):
+    with watched(browser, viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True) as page:
+        page.goto(address)
+        choose_mini(page)
+        page.tap("#clear")
+        page.tap("#editor [data-cell='6']")
+        page.get_by_role("button", name="Put 3 into the chosen cell").tap()
+        assert page.input_value("#puzzle") == "......3........."
+        page.get_by_role("button", name="Put blank into the chosen cell").tap()
+        assert page.input_value("#puzzle") == "................"
+
+
+def test_what_is_spoken_are_the_turning_points(page):
+    choose_mini(page)
+    run(page)
+    sees(page, "#spoken", re.compile(r"DDPM: .+\. Tweedie reprojection: .+\."))
 
 
 def test_a_link_to_a_model_that_is_not_there_says_so(browser, address):

@@ -28,7 +28,7 @@ KINDS = {"queens": "queens", "connectivity": "graph", "maze": "maze"}
 # A first look that shows the point; the race says how typical it is. Other models show their first random puzzle.
 EXAMPLES = {
     "sudoku": Example(
-        puzzle="..5.7...6.4..9.....3..2....4..8......7......12......9.......4.......5..9.1.....3.", seed=1
+        puzzle=".6..........6.......9..43.....9...5......7.4....8.....84.1.5.......8.93469.4.....", seed=0
     ),
     "sudoku-mini": Example(puzzle=".1..3......2..3.", seed=0),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -106,6 +107,13 @@ class Scheduler:
             job.cancel()
             self._drop_finished()
 
+    def hang_up(self) -> None:
+        """Tells everyone that the server stops, so that no connection has to be cut."""
+        with self.changed:
+            for job in self.jobs:
+                job.fail("the server is stopping; start `letgo app` again and repeat")
+            self._drop_finished()
+
     def close(self) -> None:
         with self.changed:
             self.closed = True
@@ -126,6 +134,8 @@ class Scheduler:
         self.jobs = [job for job in self.jobs if not job.over]
 
     def _work(self) -> None:
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)  # these boards are small: on a busy machine, threads wait more than they help
         while True:
             with self.changed:
                 self._drop_finished()

@@ -38,15 +38,15 @@ class RuleSettings(Strict):
 
     rule: RuleName
     sigma: Sigma | None = None
-    tau_start: Share | None = Field(None, description="Progress 1 - t at which em-decay begins to fall")
+    tau_start: Share | None = Field(default=None, description="Progress 1 - t at which em-decay begins to fall")
     variance: Variance = 1.0
-    soft_until: Share | None = Field(None, description="t*: soft pinning while t >= t*; by default always hard")
+    soft_until: Share | None = Field(default=None, description="t*: soft pinning while t >= t*; by default always hard")
 
 
 class PuzzleRequest(Strict):
     """Which puzzle, for which model."""
 
-    task: TaskName | None = Field(None, description="Default: the model's task, or sudoku")
+    task: TaskName | None = Field(default=None, description="Default: the model's task, or sudoku")
     model: ModelName | None = None
     puzzle: Puzzle
 
@@ -63,7 +63,7 @@ class SolveRequest(PuzzleRequest):
     variance: Variance = 1.0
     soft_until: Share | None = None
     steps: Steps | None = None
-    tries: int = Field(10, ge=1, le=MAX_TRIES)
+    tries: int = Field(default=10, ge=1, le=MAX_TRIES)
     seed: Seed = 0
 
 
@@ -86,7 +86,7 @@ class RaceRequest(TrajectoryRequest):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "count": 4}]}
     )
-    count: int = Field(32, ge=1, le=MAX_SEEDS)
+    count: int = Field(default=32, ge=1, le=MAX_SEEDS)
 
 
 class Answer(BaseModel):
@@ -161,7 +161,7 @@ class Health(BaseModel):
 
     status: Literal["ok", "loading", "failed"]
     version: str
-    detail: str | None = Field(None, description="Why loading failed")
+    detail: str | None = Field(default=None, description="Why loading failed")
     in_flight: int
     running_boards: int
     finished: int

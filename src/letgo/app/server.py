@@ -29,6 +29,7 @@ from letgo.app.schemas import (
     Parsed,
     PuzzleRequest,
     RaceRequest,
+    RuleName,
     RuleSettings,
     Seed,
     SolveRequest,
@@ -40,6 +41,7 @@ from letgo.errors import LetgoError
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RETRY_SECONDS = 2
+PUZZLE_MAKERS, PUZZLE_SECONDS = 2, 10.0  # a maze takes a second of a core to find: not many at once
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Error, "description": "The body cannot be read"},
     403: {"model": Error, "description": "A foreign host name, or a post from another site"},
@@ -137,15 +139,19 @@ class Held:
         self.scheduler.start()
         self.catalog.load()
 
+    def hang_up(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.hang_up()
+
     def close(self) -> None:
         self.catalog.ready.wait()
         if self.scheduler is not None:
             self.scheduler.close()
 
-    def samplers(self, solver: Any, rules: list[Any]) -> list[Any]:
+    def samplers(self, solver: Any, rules: list[RuleName | RuleSettings]) -> list[Any]:
         from letgo.app.jobs import Sampler
 
-        full = [RuleSettings(rule=rule) if isinstance(rule, str) else rule for rule in rules]
+        full = [rule if isinstance(rule, RuleSettings) else RuleSettings(rule=rule) for rule in rules]
         return [Sampler.of(solver, r.rule, r.soft_until, **_settings(r)) for r in full]
 
 
@@ -154,10 +160,10 @@ def _settings(request: RuleSettings | SolveRequest) -> dict[str, float | None]:
 
 
 def _add_questions(app: FastAPI, held: Held) -> None:
-    catalog = held.catalog
+    catalog, making = held.catalog, threading.BoundedSemaphore(PUZZLE_MAKERS)
 
     @app.get("/api/health", responses={403: REFUSALS[403]})
-    def health() -> Health:
+    async def health() -> Health:  # not in a thread: it answers even when all threads wait
         """Whether the server is ready, how busy it is, and what it accepts."""
         scheduler = held.scheduler
         status = "loading" if not catalog.ready.is_set() else "failed" if catalog.failure else "ok"
@@ -185,7 +191,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
         _wait(catalog)
         return Models(models=list(catalog.cards.values()), default=catalog.default)
 
-    @app.get("/api/puzzle", responses=ASKING)
+    @app.get("/api/puzzle", responses=ASKING | BUSY)
     def puzzle(
         model: ModelName | None = None,
         task: TaskName | None = None,
@@ -197,7 +203,12 @@ def _add_questions(app: FastAPI, held: Held) -> None:
         name, solver = catalog.pick(task, model)
         if regime is not None and catalog.cards[name].kind == "graph" and regime.isdecimal():
             _refuse_large_graph(int(regime))
-        return _parsed(name, solver, random_puzzle(solver.task, regime, seed))
+        if not making.acquire(timeout=PUZZLE_SECONDS):
+            raise Busy("too many puzzles are being made at once; try again in a few seconds")
+        try:
+            return _parsed(name, solver, random_puzzle(solver.task, regime, seed))
+        finally:
+            making.release()
 
     @app.post("/api/check", responses=REFUSALS)
     def check(request: PuzzleRequest) -> Parsed:

@@ -37,6 +37,7 @@ const NOUNS = { grid: ["cell", "cells"], maze: ["cell", "cells"], queens: ["quee
 /** How much of a board breaks a rule, in words. */
 export function broken(model, count) {
   const [one, many] = NOUNS[model.kind];
+  if (count === 0) return "every rule holds";
   return count === 1 ? `1 ${one} breaks a rule` : `${count} ${many} break a rule`;
 }
 

@@ -65,8 +65,15 @@ export function makeEditor(model, puzzle, focus, onEdit) {
   const board = makeBoard(model, puzzle);
   board.svg.setAttribute("aria-label", "The puzzle. " + HELP[model.kind]);
   if (model.kind === "graph") addNodes(board, puzzle, focus, onEdit);
-  else addCells(board, model, puzzle, focus, onEdit);
+  else board.press = addCells(board, model, puzzle, focus, onEdit);
   return board;
+}
+
+/** What a finger presses where there is no keyboard: [key, text, name]. */
+export function padKeys(model) {
+  if (model.kind === "grid") return [...Array.from(model.letters, (c) => [c, c, c]), ["Delete", "⌫", "blank"]];
+  if (model.kind === "maze") return [["#", "▦", "wall"], ["S", "S", "start"], ["G", "G", "goal"]];
+  return [];
 }
 
 function label(model, given, i) {
@@ -109,6 +116,7 @@ function addCells(board, model, puzzle, focus, onEdit) {
     cells.push(cell);
   }
   if (focus !== null) requestAnimationFrame(() => cells[focus].focus());
+  return (key) => edit(cells.findIndex((c) => c.getAttribute("tabindex") === "0"), key);
 }
 
 function addNodes(board, puzzle, focus, onEdit) {

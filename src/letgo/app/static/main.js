@@ -3,7 +3,7 @@
 import { get, post, stream } from "./api.js";
 import { broken, decode, makeBoard } from "./boards.js";
 import { byId, fillModels, fillRules, fillSettings, theme, wholeNumber } from "./controls.js";
-import { blank, drawable, help, makeEditor, tidy } from "./editor.js";
+import { blank, drawable, help, makeEditor, padKeys, tidy } from "./editor.js";
 import { animation, save } from "./export.js";
 import { Player } from "./player.js";
 import { race } from "./race.js";
@@ -17,6 +17,7 @@ const player = new Player(showStep);
 const rateOf = (slider) => Math.round(4 * 2 ** Number(slider)) / 2; // 2 to 1024 steps a second
 const cells = () => (model.kind === "graph" ? setting.puzzle.split("/").length ** 2 : model.kind === "queens" ? model.side : model.side ** 2);
 const status = (text) => { byId("status").textContent = text; };
+const speak = (text) => { byId("spoken").textContent = text; }; // for screen readers: the turning points, not every step
 const problem = (text) => { byId("problem").textContent = text; };
 
 // ---- the setting
@@ -48,7 +49,7 @@ function fillForm() {
   byId("seed").value = setting.seed;
   const { regime } = model;
   byId("clues-label").hidden = regime.usual === null;
-  byId("clues-name").textContent = model.kind === "graph" ? "nodes" : "clues";
+  byId("clues-name").textContent = model.kind === "graph" ? "Nodes of a random graph" : "Clues of a random puzzle";
   Object.assign(byId("clues"), { min: regime.fewest ?? 0, max: regime.most ?? 0, value: regime.usual ?? "" });
   byId("editor-help").textContent = help(model);
   document.querySelector(`input[name=view][value=${setting.view}]`).checked = true;
@@ -92,7 +93,14 @@ function setPuzzle(text, focus = null, fromText = false) {
 }
 
 function drawPuzzle(focus) {
-  byId("editor").replaceChildren(makeEditor(model, setting.puzzle, focus, (text, at) => setPuzzle(text, at)).svg);
+  const editor = makeEditor(model, setting.puzzle, focus, (text, at) => setPuzzle(text, at));
+  byId("editor").replaceChildren(editor.svg);
+  byId("pad").replaceChildren(...padKeys(model).map(([key, textContent, name]) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent });
+    button.setAttribute("aria-label", `Put ${name} into the chosen cell`);
+    button.addEventListener("click", () => editor.press(key));
+    return button;
+  }));
   boards = SIDES.map((i) => {
     const board = makeBoard(model, setting.puzzle);
     board.words = document.createElement("p");
@@ -146,6 +154,7 @@ async function start() {
   player.reset(setting.steps);
   byId("run").textContent = "Stop";
   status("Waiting for a place …");
+  speak("Sampling has begun.");
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   if (!calm) player.play();
   try {
@@ -156,6 +165,7 @@ async function start() {
     }
     mineRun.done = true;
     status(`Sampled ${setting.steps} steps with each rule.`);
+    speak("Sampling has ended.");
     player.seek(calm ? setting.steps : player.step, player.playing);
   } catch (error) {
     if (error.name !== "AbortError") { problem(error.message); status("Stopped."); player.pause(); publish(false); }
@@ -211,7 +221,7 @@ function showVerdicts() {
     box.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }), Object.assign(document.createElement("span"), { textContent: rest }));
     return `${RULES[setting.sides[i].rule][0]}: ${head.slice(2)}.`;
   }).join(" ");
-  if (byId("verdict-spoken").textContent !== said) byId("verdict-spoken").textContent = said;
+  if (byId("spoken").textContent !== said) speak(said);
 }
 
 async function startRace() {
@@ -223,6 +233,7 @@ async function startRace() {
     const seed = wholeNumber("seed", "Seed"), steps = wholeNumber("steps", "Steps");
     const asked = { ...body(setting), seed, steps, count: wholeNumber("race-count", "Seeds") };
     await race(byId("race-lanes"), asked, mine.signal, watch, progress);
+    speak([...document.querySelectorAll(".lane")].map((lane) => `${lane.querySelector("h3").textContent}: ${lane.querySelector(".figures").textContent}.`).join(" "));
   } catch (error) {
     byId("race-status").textContent = error.name === "AbortError" ? "Stopped." : error.message;
   } finally {
@@ -249,11 +260,14 @@ function watch(seed) {
 async function saveAnimation() {
   const at = player.step, note = byId("take-message");
   player.pause();
+  if (!player.available) { note.textContent = "There is no step to draw yet."; return; }
   const captions = (i, step) => [RULES[setting.sides[i].rule][0], `step ${step} of ${setting.steps} · ${broken(model, run.frames[i][step - 1].xcount)}`];
   const show = (step) => boards.forEach((board, i) => board.draw(run.frames[i][step - 1], setting.view));
-  const blob = await animation(boards, player.available, show, captions, (share) => { note.textContent = `Drawing: ${Math.round(100 * share)}%`; });
-  save(blob, `letgo-${setting.seed}.png`);
-  note.textContent = "Saved; any browser plays it.";
+  const progress = (share) => { note.textContent = `Drawing: ${Math.round(100 * share)}%`; };
+  try {
+    save(await animation(boards, player.available, show, captions, progress), `letgo-${setting.seed}.png`);
+    note.textContent = "Saved; any browser plays it.";
+  } catch (error) { note.textContent = `This browser could not draw it (${error.message}).`; }
   player.seek(at);
 }
 

@@ -1,0 +1,141 @@
+"""Many clients at once against `letgo app`: every answer must come, be right, and be the one a lone client gets.
+
+    python tools/load_app.py --clients 32 --seconds 60 --model sudoku-mini
+
+Starts a server of its own on this machine and stops it again. One request in eight is a streamed trajectory.
+Exit 1 if there was an error, a lost or a wrong answer, a place not given back, or memory that grew.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--clients", type=int, default=32)
+parser.add_argument("--seconds", type=float, default=60)
+parser.add_argument("--model", default="sudoku-mini", help="a shipped model, or a run folder")
+parser.add_argument("--steps", type=int, help="default: the model's own")
+parser.add_argument("--growth", type=float, default=50, help="MiB by which the server may grow after its warm-up")
+options = parser.parse_args()
+
+
+class Client:
+    """One connection, kept open as a browser keeps it."""
+
+    def __init__(self, port: int):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+
+    def ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, str]:
+        content = None if body is None else json.dumps(body)
+        self.connection.request(method, path, content, {"Content-Type": "application/json"})
+        response = self.connection.getresponse()
+        return response.status, response.read().decode()
+
+
+def resident(pid: int) -> float:
+    """MiB of memory, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) / 1024  # type: ignore[index]
+    except FileNotFoundError:
+        return 0.0
+
+
+def wrong(request: dict, path: str, text: str) -> str | None:
+    """What is wrong with an answer, if anything."""
+    if path == "/api/trajectory":
+        complete = text.count("event: verdict") == 2 and text.endswith("event: done\ndata: {}\n\n")
+        return None if complete else "a stream that ended early"
+    answer = json.loads(text)
+    if answer["puzzle"] != request["puzzle"]:
+        return "an answer to another puzzle"
+    if answer["solved"] and any(c not in (".", b) for c, b in zip(request["puzzle"], answer["board"], strict=True)):
+        return "a board that changes a clue"
+    return None
+
+
+def visit(port: int, number: int, puzzles: list[str], until: float, log: list, failures: list) -> None:
+    client, chance = Client(port), random.Random(number)
+    while time.monotonic() < until:
+        body = {"model": options.model, "puzzle": chance.choice(puzzles), "seed": chance.randrange(1000)}
+        path = "/api/trajectory" if chance.random() < 1 / 8 else "/api/solve"
+        if options.steps:
+            body["steps"] = options.steps
+        started = time.perf_counter()
+        try:
+            status, text = client.ask("POST", path, body)
+            fault = f"status {status}: {text[:200]}" if status != 200 else wrong(body, path, text)
+        except (OSError, http.client.HTTPException) as error:
+            client, fault, text = Client(port), f"{type(error).__name__}: {error}", ""
+        log.append((path, time.perf_counter() - started, body, text))
+        if fault:
+            failures.append(fault)
+
+
+def percentiles(seconds: list[float]) -> str:
+    ordered = sorted(seconds) or [0.0]
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return f"p50 {statistics.median(ordered):.3f} s   p95 {p95:.3f} s   longest {ordered[-1]:.3f} s"
+
+
+def measure(port: int, pid: int) -> int:
+    client = Client(port)
+    regime = "9" if options.model == "sudoku-mini" else "30"
+    query = f"/api/puzzle?model={options.model}&regime={regime}&seed="
+    puzzles = [json.loads(client.ask("GET", query + str(seed))[1])["puzzle"] for seed in range(20)]
+    for puzzle in puzzles[:8]:
+        client.ask("POST", "/api/solve", {"model": options.model, "puzzle": puzzle})
+    log: list = []
+    failures: list[str] = []
+    before, load, until = resident(pid), os.getloadavg()[0], time.monotonic() + options.seconds
+    threads = [
+        threading.Thread(target=visit, args=(port, n, puzzles, until, log, failures)) for n in range(options.clients)
+    ]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    elapsed, after = time.perf_counter() - started, resident(pid)
+
+    def settled(answer: str) -> dict:
+        return {k: v for k, v in json.loads(answer).items() if k != "seconds"}
+
+    client = Client(port)  # the first connection has been idle for too long
+    solved = [entry for entry in log if entry[0] == "/api/solve" and entry[3]]
+    again = random.Random(0).sample(solved, min(20, len(solved)))
+    changed = sum(settled(client.ask("POST", path, body)[1]) != settled(text) for path, _, body, text in again)
+    health = json.loads(client.ask("GET", "/api/health")[1])
+    print(f"{options.clients} clients, {elapsed:.0f} s, model {options.model}, load average before {load:.1f}")
+    for path in ("/api/solve", "/api/trajectory"):
+        times = [seconds for where, seconds, _, _ in log if where == path]
+        print(f"{path:16} {len(times):5} answers  {len(times) / elapsed:6.1f}/s   {percentiles(times)}")
+    print(f"errors {len(failures)}, answers that a lone client gets differently {changed} of {len(again)}")
+    print(f"memory {before:.0f} MiB before, {after:.0f} MiB after; places still taken {health['in_flight']}")
+    for fault in failures[:5]:
+        print(f"  {fault}", file=sys.stderr)
+    return int(bool(failures or changed or health["in_flight"] or after - before > options.growth))
+
+
+def main() -> int:
+    local = [] if "/" not in options.model else ["--model", options.model]
+    command = [sys.executable, "-m", "letgo", "app", "--port", "0", *local]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            port = int(re.search(r":(\d+)/", server.stdout.readline())[1])  # type: ignore[union-attr,index]
+            return measure(port, server.pid)
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
