@@ -63,6 +63,7 @@ def _list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=_at_least(1), default=1, help="CPU threads; more than 1 pays only if idle")
     parser.add_argument("--progress", action="store_true", help="show progress even where stderr is no terminal")
     parser.add_argument("--quiet", action="store_true", help="no progress, no remarks")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -28,11 +28,11 @@ def _settings(args: argparse.Namespace) -> dict[str, float | None]:
     return {name: getattr(args, name) for name in names}
 
 
-def _load_for(name: str | None, model: str | None, device: str) -> Solver:
+def _load_for(name: str | None, model: str | None, device: str, threads: int) -> Solver:
     """The model that NAME and --model ask for; a task's own model has the task's name."""
     if model and name and name not in TASKS:
         raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
-    solver = load(model or name or "sudoku", device)
+    solver = load(model or name or "sudoku", device, threads=threads)
     if model and name in TASKS and solver.task.name != name and solver.config.task != name:
         raise LetgoError(f"model '{model}' was trained for {solver.task.name}, not for {name}")
     return solver
@@ -66,7 +66,7 @@ def solve(args: argparse.Namespace) -> int:
     name, puzzles = _name_and_puzzles(args.words)
     if puzzles and args.file:
         raise LetgoError("give puzzles as words or by --file, not both")
-    solver = _load_for(name, args.model, args.device)
+    solver = _load_for(name, args.model, args.device, args.threads)
     example = not puzzles and not args.file
     if args.file:
         problem = read_puzzles(args.file, solver.task)
@@ -122,7 +122,7 @@ def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
 
 
 def generate(args: argparse.Namespace) -> int:
-    solver = _load_for(args.name, args.model, args.device)
+    solver = _load_for(args.name, args.model, args.device, args.threads)
     problem = solver.empty(args.count)
     rule, used = solver.rule(args.rule, **_settings(args))  # pyright: ignore[reportArgumentType]
     show = Progress("sampled", args.progress, args.quiet)
@@ -152,7 +152,7 @@ def evaluate(args: argparse.Namespace) -> int:
     from letgo.evaluate import evaluate as measure
     from letgo.evaluate import instances
 
-    solver = load(args.model, args.device, not args.plain)
+    solver = load(args.model, args.device, not args.plain, args.threads)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     scores = measure(
@@ -202,7 +202,7 @@ def tune(args: argparse.Namespace) -> int:
     from letgo.evaluate import instances
     from letgo.tune import tune as choose
 
-    solver = load(args.run, args.device, not args.plain)
+    solver = load(args.run, args.device, not args.plain, args.threads)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data, purpose="valid")
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
     table = choose(solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show)

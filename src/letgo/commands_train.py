@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def run_one(args: argparse.Namespace, config: Config, out: Path, max_seconds: float | None) -> int:
     device = pick_device(args.device)
+    torch.set_num_threads(args.threads)
     show = Progress(f"{config.name} on {device_name(device)}: step", args.progress, args.quiet)
 
     def report(step: int, total: int, speed: float, losses: dict[str, float]) -> None:

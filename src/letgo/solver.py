@@ -7,7 +7,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,20 @@ def identities(problem: Problem) -> Int[Tensor, "batch"]:
     return torch.tensor([zlib.crc32(c.tobytes() + a.tobytes()) for c, a in rows])
 
 
+@contextmanager
+def cpu_threads(count: int) -> Iterator[None]:
+    """Boards are small: a second thread gains little, and on a busy machine it costs a hundredfold."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Solver:
     """Task, codec, path and network. `letgo.load(name)` returns one."""
 
@@ -75,8 +89,9 @@ class Solver:
         device: str = "cpu",
         folder: Path | None = None,
         fast: bool = True,
+        threads: int = 1,
     ):
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.threads = config, folder, threads
         self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
@@ -162,13 +177,14 @@ class Solver:
         noise = Noise.first(seed, len(problem), self.device)
         noise = Noise(seed, noise.instance, noise.attempt + attempt)
         finals, done = [], 0
-        for count, part, part_noise in self.chunks(problem, noise, batch):
-            run = self.run(part, part_noise, rule, self.steps(steps), soft_until)
-            last = deque(run, maxlen=1).pop()  # keeps one snapshot: memory is flat in the number of steps
-            finals.append(last.x[:count].float().cpu())
-            done += count
-            if progress is not None:
-                progress(done, len(problem))
+        with cpu_threads(self.threads):
+            for count, part, part_noise in self.chunks(problem, noise, batch):
+                run = self.run(part, part_noise, rule, self.steps(steps), soft_until)
+                last = deque(run, maxlen=1).pop()  # keeps one snapshot: memory is flat in the number of steps
+                finals.append(last.x[:count].float().cpu())
+                done += count
+                if progress is not None:
+                    progress(done, len(problem))
         return torch.cat(finals)
 
     def parse(self, puzzles: Sequence[str] | Problem) -> Problem:
@@ -196,7 +212,21 @@ class Solver:
         **settings: float | None,
     ) -> list[Answer]:
         """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved."""
-        problem = self.parse(puzzles)
+        with cpu_threads(self.threads):
+            return self._solve(self.parse(puzzles), rule, steps, tries, seed, verify, batch, progress, settings)
+
+    def _solve(
+        self,
+        problem: Problem,
+        rule: str,
+        steps: int | None,
+        tries: int,
+        seed: int,
+        verify: bool,
+        batch: int | None,
+        progress: Callable[[int, int], None] | None,
+        settings: dict[str, float | None],
+    ) -> list[Answer]:
         if tries < 1:
             raise LetgoError(f"tries must be at least 1, got {tries}")
         if not verify and tries > 1:
@@ -294,7 +324,7 @@ class Solver:
         return self.run(problem, noise, made, self.steps(steps), soft_until)
 
 
-def load(model: str, device: str = "cpu", fast: bool = True) -> Solver:
+def load(model: str, device: str = "cpu", fast: bool = True, threads: int = 1) -> Solver:
     """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` a GPU is used as it is, uncompiled."""
     config, network, folder = load_model(model)
-    return Solver(config, network, device, folder, fast)
+    return Solver(config, network, device, folder, fast, threads)

@@ -265,6 +265,25 @@ def test_the_keyboard_alone_is_enough(page):
     expect(page.locator("#editor [data-cell='3']")).to_be_focused()
 
 
+def test_skipping_to_the_boards_keeps_the_setting(page):
+    from playwright.sync_api import expect
+
+    choose_mini(page)
+    address = page.url
+    page.focus(".skip")
+    page.keyboard.press("Enter")
+    expect(page.locator("#stage")).to_be_focused()
+    assert page.url == address
+
+
+def test_a_changed_address_changes_the_setting(page):
+    choose_mini(page)
+    page.evaluate("location.hash = '#model=sudoku-mini&puzzle=1...............&a=ddim&b=euler&steps=6&seed=3&run=1'")
+    sees(page, "#puzzle-message", "1 clue.")
+    sees(page, "#verdict-1 b", re.compile("A valid board|Broken"))
+    assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ddim", "euler"]
+
+
 def test_everything_that_can_be_used_has_a_name(page):
     choose_mini(page)
     nameless = page.evaluate(

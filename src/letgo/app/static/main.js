@@ -117,7 +117,7 @@ async function check() {
   try {
     const parsed = await post("/api/check", { model: setting.model, puzzle: setting.puzzle || " " }, mine.signal);
     message.className = "message";
-    message.textContent = model.kind === "graph" ? `${Math.sqrt(parsed.cells)} nodes.` : model.kind === "maze" ? "" : `${parsed.clues} clues.`;
+    message.textContent = model.kind === "graph" ? `${Math.sqrt(parsed.cells)} nodes.` : model.kind === "maze" ? "" : `${parsed.clues} clue${parsed.clues === 1 ? "" : "s"}.`;
     byId("puzzle").setAttribute("aria-invalid", "false");
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -315,7 +315,12 @@ function listen() {
   on("save-json", "click", saveJson);
   on("save-animation", "click", saveAnimation);
   on("link", "click", copyLink);
-  addEventListener("hashchange", () => restore(read(location.hash)));
+  on("to-setup", "click", () => byId("setup").scrollIntoView());
+  document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); byId("stage").focus(); }); // the hash is taken
+  addEventListener("hashchange", () => {
+    if (location.hash.includes("model=")) restore(read(location.hash));
+    else publish(); // the setting has no link of its own yet
+  });
 }
 
 function speed() {
