@@ -203,7 +203,7 @@ class Knowing(nn.Module):
 @pytest.fixture
 def knowing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models by preset name, with a network that needs no training."""
-    monkeypatch.setattr("letgo.commands.load", lambda name, device: Solver(PRESETS[name], Knowing(), "cpu"))
+    monkeypatch.setattr("letgo.commands.load", lambda name, device, threads: Solver(PRESETS[name], Knowing(), "cpu"))
 
 
 @pytest.mark.usefixtures("knowing")

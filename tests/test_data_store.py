@@ -192,7 +192,7 @@ def full_disk(path: Path) -> None:
 
 def test_a_full_disk_is_one_line_and_no_litter(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    assert fault(full_disk, path) == f"{path}: No space left on device"
+    assert fault(full_disk, path) == f"{path}: No space left on device; check the disk and the permissions"
     assert list(tmp_path.iterdir()) == []
 
 
