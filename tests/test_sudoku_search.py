@@ -263,3 +263,15 @@ def test_mini_boards_are_uniform():
     _, counts = np.unique(boards, axis=0, return_counts=True)
     assert len(counts) == 288
     assert ((counts - 100) ** 2 / 100).sum() < 430
+
+
+@pytest.mark.parametrize("regime", ["test", "valid", "train"])
+def test_sudoku_extreme_without_its_data_set_asks_minimal_puzzles_with_one_solution(regime: str) -> None:
+    task = Sudoku(name="sudoku-extreme")
+    assert task.regimes == ("test", "valid")
+    problem = task.generate(6, np.random.default_rng(0), regime)
+    assert is_unique(problem).all()
+    for cell in problem.given[0].nonzero().flatten():
+        fewer = problem.given[:1].clone()
+        fewer[0, cell] = False
+        assert not is_unique(Problem(problem.solution[:1], fewer)).any()

@@ -15,9 +15,11 @@ from letgo.shapes import CellMask, Symbols
 from letgo.tasks.problem import Problem, Task, changed_clues, random_masks
 from letgo.tasks.sudoku_boards import random_boards
 from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
+from letgo.tasks.sudoku_search import minimal_puzzles
 
 LETTERS = "123456789ABCDEFG"  # how symbols 0, 1, ... are written
 BLANKS = ".0"
+EXTREME = ("test", "valid")  # the regimes of sudoku-extreme
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Sudoku(Task):
             raise LetgoError(f"no Sudoku with boxes of side {self.box}; box is 2 (4x4), 3 (9x9) or 4 (16x16)")
         object.__setattr__(self, "cells", self.box**4)
         object.__setattr__(self, "symbols", self.box**2)
-        object.__setattr__(self, "regimes", (str(self._share(21)), "medium", "hard"))
+        named = (str(self._share(21)), "medium", "hard")
+        object.__setattr__(self, "regimes", EXTREME if self.name == "sudoku-extreme" else named)
 
     def positions(self) -> Int[Tensor, "3 cells"]:
         """Row, column and box of every cell, for the three position tables of App. E.1."""
@@ -46,6 +49,9 @@ class Sudoku(Task):
         return torch.from_numpy(random_boards(self.box, count, rng)).long(), None
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
+        """Random clues; sudoku-extreme's own regimes are minimal puzzles with one solution, as its data set has."""
+        if self.name == "sudoku-extreme" and regime in (*EXTREME, "train"):
+            return minimal_puzzles(boards, rng).given
         low, high = self.clue_range(regime)
         return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
 
