@@ -35,7 +35,8 @@ def cell(report: dict[str, Any] | None) -> str:
     if report is None:
         return "-"
     v = report["validity"]
-    return f"{v['value']:.3f} [{v['low']:.3f}, {v['high']:.3f}]"
+    fewer = "" if v["n"] == 2000 else f" (n = {v['n']})"
+    return f"{v['value']:.3f} [{v['low']:.3f}, {v['high']:.3f}]{fewer}"
 
 
 def section() -> str:
@@ -60,9 +61,10 @@ def section() -> str:
             "|---|---|---|---|---|",
             *rows,
             "",
-            f"n = {one['validity']['n']} boards that no training saw, seed {one['seed']}, {one['steps']} steps, one "
-            f"sample a board; `{one['command']}` and its like. One training seed: {trained} on one H200, with the "
-            "learning rate falling to 0 at the end. The paper's columns are means of three seeds at 2,000,000 steps.",
+            f"n = {one['validity']['n']} boards that no training saw (where not said otherwise), seed {one['seed']}, "
+            f"{one['steps']} steps, one sample a board; `{one['command']}` and its like. "
+            f"One training seed: {trained} on one H200, with the learning rate falling "
+            "to 0 at the end. The paper's columns are means of three seeds at 2,000,000 steps.",
             "",
             f"With a look at the rules (`letgo solve --tries {solved['tries']}`), `sudoku` solved "
             f"{solved['solved']} of {solved['puzzles']} unseen 21-clue",
