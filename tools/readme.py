@@ -64,7 +64,8 @@ def section() -> str:
             f"n = {one['validity']['n']} boards that no training saw (where not said otherwise), seed {one['seed']}, "
             f"{one['steps']} steps, one sample a board; `{one['command']}` and its like. "
             f"One training seed: {trained} on one H200, with the learning rate falling "
-            "to 0 at the end. The paper's columns are means of three seeds at 2,000,000 steps.",
+            "to 0 at the end. Measured before the weights were rounded to fp16, but for EM decay with the baseline. "
+            "The paper's columns are means of three seeds at 2,000,000 steps.",
             "",
             f"With a look at the rules (`letgo solve --tries {solved['tries']}`), `sudoku` solved "
             f"{solved['solved']} of {solved['puzzles']} unseen 21-clue",

@@ -45,7 +45,7 @@ def data_text(config: Config) -> str:
 def card_text(card: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {r['regime']} | {r['rule']} {settings(r)} | {r['steps']} | {interval(r['validity'])} | "
-        f"{r['validity']['n']} | {r['seed']} |"
+        f"{r['validity']['n']} | {r['seed']} | {r.get('weights', 'fp32, before rounding to fp16')} |"
         for r in card["scores"]
     )
     limits = "\n".join(f"- {line}" for line in card["limits"])
@@ -58,10 +58,10 @@ def card_text(card: dict[str, Any]) -> str:
 - **Training**: {card["steps"]:,} steps in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
   (chosen on validation boards), stored in fp16; {card["parameters"]:,} parameters.
 
-Share of valid final boards (95% interval) on boards not seen in training:
+Share of valid final boards (95% interval) on freshly drawn puzzles:
 
-| clues | rule | steps | valid | n | seed |
-|---|---|---|---|---|---|
+| clues | rule | steps | valid | n | seed | weights |
+|---|---|---|---|---|---|---|
 {rows}
 
 Limits:
