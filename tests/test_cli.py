@@ -395,6 +395,32 @@ def test_ctrl_c_in_the_first_seed_does_not_begin_the_second(
     assert f"stopped at step 1 of 9; saved in {tmp_path / 's3'}. To go on: letgo train" in capsys.readouterr().err
 
 
+def test_where_seeds_are_faster_together_they_are_trained_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from letgo import commands_train
+
+    monkeypatch.setattr(commands_train, "uses_fused_blocks", lambda *_: True)
+    original, seen = Trainer.step, set()
+
+    def step(self: Trainer) -> None:
+        original(self)
+        seen.add(self.seeds)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    words = ["train", "sudoku-mini", "--out", str(tmp_path), "--steps", "3", "--seeds", "0,1,0", *FAST]
+    assert main([*words, "--validate", "4"]) == 0
+    assert seen == {(0, 1)}
+    said = capsys.readouterr().err
+    for seed in (0, 1):
+        assert f"seed {seed}, validation, Euler, n=4: EMA" in said
+        chosen = json.loads((tmp_path / f"s{seed}" / "validation.json").read_text())
+        assert (chosen["step"], chosen["count"]) == (3, 4)
+        assert "--seeds 0,1,0" in chosen["command"]
+        assert load_state(tmp_path / f"s{seed}" / "state.pt")["config"]["seed"] == seed
+    assert f"the runs are in {tmp_path}" in said
+
+
 def test_a_time_limit_ends_with_code_0_and_the_command_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,10 @@ import torch
 from letgo import cli, tasks
 from letgo.checkpoints import shipped
 from letgo.kernels import PLAIN_RULES, make_rule
+from letgo.paper import TABLES
+from letgo.reproduce import plots
+from letgo.reproduce.page import Page
+from letgo.reproduce.store import Store
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +34,22 @@ def test_the_readme_table_is_what_the_result_files_hold():
     spec.loader.exec_module(tool)
     readme = (ROOT / "README.md").read_text()
     assert tool.updated(readme) == readme
+
+
+def test_the_page_of_results_is_what_the_result_files_hold():
+    """`letgo reproduce page` writes both."""
+    store = Store(ROOT / "results")
+    assert (ROOT / "docs" / "results.md").read_text() == Page(store).text()
+    assert plots.drawn_digest(ROOT / "docs" / "assets" / "table1.svg") == plots.digest(plots.table1_points(store))
+
+
+def test_every_result_names_its_command_and_every_note_a_cell():
+    store = Store(ROOT / "results")
+    cells = {cell.name for table in TABLES.values() for cell in table.cells()}
+    assert set(store.read("notes") or {}) <= cells
+    for name in (*store.models(), "solve", "coverage", "solutions"):
+        for report in store.reports(name):
+            assert report["command"].startswith("letgo "), name
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -21,11 +21,16 @@ from letgo.metrics import (
     Mean,
     Rate,
     balanced_accuracy,
+    board_keys,
     codeword_distance,
     coverage,
     element_accuracy,
+    expected_distinct,
+    expected_uneven,
     pass_at_k,
     pass_at_k_unbiased,
+    pool,
+    uneven,
     valid_uniqueness,
     validity,
     violation_rate,
@@ -265,3 +270,60 @@ def test_the_bootstrap_interval_agrees_with_scipys() -> None:
     low, high = score.interval95
     assert low == pytest.approx(judge.low, abs=(high - low) / 10)
     assert high == pytest.approx(judge.high, abs=(high - low) / 10)
+
+
+# Distinct boards and draws (Table 15, App. O.3)
+
+
+@cases(st.integers(2, 5), st.integers(1, 6))
+def test_keys_tell_all_boards_apart(symbols: int, cells: int) -> None:
+    boards = torch.cartesian_prod(*[torch.arange(symbols)] * cells).view(-1, cells)
+    assert sorted(board_keys(boards, symbols).tolist()) == list(range(symbols**cells))
+
+
+def test_fourteen_queens_fit_a_key_and_a_sudoku_does_not() -> None:
+    assert board_keys(torch.full((1, 14), 13), 14).tolist() == [14**14 - 1]
+    with pytest.raises(LetgoError, match="do not fit a 63-bit key"):
+        board_keys(torch.zeros(1, 81, dtype=torch.long), 9)
+
+
+@pytest.mark.parametrize(("solutions", "draws"), [(1, 1), (1, 5), (2, 1), (2, 6), (3, 4), (5, 3)])
+def test_expectations_of_uniform_draws_are_those_of_all_outcomes(solutions: int, draws: int) -> None:
+    outcomes = torch.cartesian_prod(*[torch.arange(solutions)] * draws).view(-1, draws)
+    counts = torch.stack([(outcomes == s).sum(1) for s in range(solutions)], dim=1)
+    assert expected_distinct(solutions, draws) == pytest.approx(float((counts > 0).sum(1).double().mean()))
+    unevenness = [uneven(row) for row in counts]
+    assert expected_uneven(solutions, draws) == pytest.approx(statistics.fmean(unevenness), abs=1e-12)
+
+
+@pytest.mark.parametrize(("solutions", "draws"), [(2, 1000), (12, 1000), (7, 33)])
+def test_expected_unevenness_is_scipys(solutions: int, draws: int) -> None:
+    law = stats.binom(draws, 1 / solutions)
+    deviation = law.expect(lambda k: abs(k / draws - 1 / solutions))
+    assert expected_uneven(solutions, draws) == pytest.approx(solutions * deviation / 2, rel=1e-9)
+
+
+def test_unevenness_is_the_share_of_draws_that_would_have_to_move() -> None:
+    assert uneven(torch.tensor([5, 5])) == 0
+    assert uneven(torch.tensor([10, 0])) == 0.5
+    assert uneven(torch.tensor([4, 0, 0, 0])) == 0.75
+    assert uneven(torch.tensor([0, 0])) == 0
+
+
+@cases(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=4))
+def test_pooled_rates_are_the_rate_of_all_trials(pairs: list[tuple[int, int]]) -> None:
+    rates = [Rate(min(pair), max(pair)) for pair in pairs]
+    whole = Rate(sum(r.successes for r in rates), sum(r.trials for r in rates))
+    assert pool([r.as_dict() for r in rates], True) == whole.as_dict()
+
+
+def test_pooled_means_are_the_mean_of_all_boards() -> None:
+    rng = torch.Generator().manual_seed(0)
+    parts = [torch.rand(400, generator=rng), torch.rand(600, generator=rng) / 2]
+    pooled = pool([Mean(part).as_dict() for part in parts], False)
+    assert pooled["value"] == pytest.approx(float(torch.cat(parts).double().mean()))
+    errors = [part.double().std().item() * math.sqrt(len(part)) for part in parts]
+    assert (pooled["high"] or 0) - (pooled["value"] or 0) == pytest.approx(
+        1.959964 * math.hypot(*errors) / 1000, rel=1e-5
+    )
+    assert pool([Mean(torch.ones(1)).as_dict(), Mean(torch.ones(3)).as_dict()], False)["low"] is None

@@ -211,3 +211,26 @@ def test_without_the_simple_term_only_recovery_is_left() -> None:
     losses = SelfCorrection(0.0)(network, PATH, x0, clues, None)
     assert torch.equal(losses["loss"], losses["recovery"])
     assert float(losses["simple"]) == 0
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_with_several_models_each_has_the_mean_of_its_own_boards(full: bool) -> None:
+    """Board i is model i % 3's: four boards each, of which one (a fourth) is seen again."""
+    network, (x0, clues) = Recorded(), boards(12)
+    torch.manual_seed(3)
+    losses = SelfCorrection(0.3, full)(network, PATH, x0, clues, None, models=3)
+    assert network.rows == [12, 12 if full else 15]
+    again = held(network.out[1][:12], clues)
+    for model in range(3):
+        errors = (again - x0).square()[model::3]
+        assert_close(losses["recovery"][model], errors.mean())
+        first = held(network.out[0], clues)[model::3] if full else held(network.out[1][12:], clues[:3])[model::3]
+        assert_close(losses["simple"][model], (first - x0[model::3][: len(first)]).square().mean())
+    assert_close(losses["loss"], losses["recovery"] + 0.3 * losses["simple"])
+
+
+def test_with_several_models_the_simple_loss_is_one_number_for_each() -> None:
+    network, (x0, clues) = Recorded(), boards(6)
+    losses = Simple()(network, PATH, x0, clues, None, models=2)
+    errors = (held(network.out[0], clues) - x0).square()
+    assert_close(losses["loss"], torch.stack([errors[::2].mean(), errors[1::2].mean()]))

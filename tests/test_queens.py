@@ -1,5 +1,6 @@
 """N-queens: all boards, rules, clue regimes and text."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -8,11 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from letgo.commands_train import training_instances
+from letgo.data.make import make
 from letgo.errors import LetgoError
+from letgo.evaluate import instances
+from letgo.presets import preset
 from letgo.tasks.problem import Problem
 from letgo.tasks.queens import Queens, all_boards, search, train_split
 
 seeds = st.integers(0, 2**32 - 1)
+PARTS = ("train", "valid", "test")
 KNOWN = {
     1: 1,
     2: 0,
@@ -95,6 +101,44 @@ def test_the_training_split_is_168000_distinct_boards_and_the_rest():
     assert (len(train), len(rest)) == (168_000, 197_596)
     codes = np.concatenate([train, rest]) @ 14 ** np.arange(14)
     assert len(np.unique(codes)) == 365_596
+
+
+def codes(boards):
+    """One number per board: 14 digits of base 14."""
+    return np.asarray(boards) @ 14 ** np.arange(14)
+
+
+def test_training_validation_and_test_share_no_board():
+    drawn = {part: codes(Queens().split(part).solved(20_000, np.random.default_rng(0))[0]) for part in PARTS}
+    train, rest = (codes(boards) for boards in train_split())
+    assert np.isin(drawn["train"], train).all()
+    assert np.isin(drawn["valid"], rest).all()
+    assert np.isin(drawn["test"], rest).all()
+    assert not np.isin(drawn["valid"], drawn["test"]).any()
+    # 20,000 uniform draws of 98,798 boards find about 18,100 of them
+    assert all(17_500 < len(np.unique(drawn[part])) < 18_700 for part in ("valid", "test"))
+    assert 0.4 < np.isin(codes(Queens().solved(2000, np.random.default_rng(0))[0]), train).mean() < 0.52  # 9 sigma
+    with pytest.raises(LetgoError, match="no part 'exam'"):
+        Queens().split("exam").solved(1, np.random.default_rng(0))
+
+
+def test_the_preset_trains_on_the_training_split_and_is_measured_outside_it():
+    """All of it, each board once; the same for every seed."""
+    train, _ = train_split()
+    for seed in (0, 1):
+        config = replace(preset("queens"), seed=seed)
+        problem = training_instances(config, None)
+        assert sorted(codes(problem.solution)) == sorted(codes(train))
+    few = training_instances(replace(config, boards=500), None)
+    assert len(np.unique(codes(few.solution))) == 500
+    for regime in ("random", "gen"):
+        test, valid = (codes(instances(Queens(), regime, 2000, 0, None, p).solution) for p in ("test", "valid"))
+        assert not np.isin(np.concatenate([test, valid]), codes(train)).any()
+        assert not np.isin(test, valid).any()
+
+
+def test_made_training_boards_are_the_split_too():
+    assert sorted(codes(make(Queens(), 168_000, 5, "train").solution)) == sorted(codes(train_split()[0]))
 
 
 def test_the_training_split_follows_its_seed():

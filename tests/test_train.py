@@ -338,7 +338,7 @@ def test_a_loss_that_explodes_is_reported_and_never_saved(tmp_path: Path) -> Non
 def test_weights_that_explode_between_two_log_lines_are_not_saved_either(
     tmp_path: Path, after: Callable[..., None]
 ) -> None:
-    after(20, lambda trainer: trainer.parameters[0].data.fill_(math.nan))
+    after(20, lambda trainer: trainer.flat.data[0, 7:9].fill_(math.nan))
     with pytest.raises(LetgoError, match="no longer finite at step 20"):
         go(MINI, tmp_path)
     assert load_state(tmp_path / "state.pt")["step"] == 0
@@ -445,14 +445,14 @@ def test_the_average_is_what_its_weights_say(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(training, "EMA_EVERY", 5)
     config = replace(MINI, steps=200)
     run = trainer(config)
-    average = [p.detach().clone() for p in run.parameters]
+    average = run.flat.detach().clone()
     for step in range(1, 121):
         run.step()
         if step % 5 == 0:
             weight = min(1.0, 5 / (step / 10))
-            average = [a + weight * (p.detach() - a) for a, p in zip(average, run.parameters, strict=True)]
+            average = average + weight * (run.flat.detach() - average)
     assert_close(run.ema, average)
-    assert not torch.equal(run.ema[0], run.parameters[0])
+    assert not torch.equal(run.ema, run.flat)
 
 
 def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
@@ -565,3 +565,184 @@ def test_a_run_can_start_from_another_models_weights(tmp_path: Path) -> None:
     )
     with pytest.raises(LetgoError, match="belongs to another network"):
         go(other, tmp_path / "third")
+
+
+def together(config: Config, seeds: tuple[int, ...]) -> Trainer:
+    problems = [instances(replace(config, seed=seed)) for seed in seeds]
+    return Trainer(config, TrainingData.of(problems, config.masks, CPU), CPU, seeds=seeds)
+
+
+def go_together(config: Config, out: Path, seeds: tuple[int, ...] = (0, 1), **options: Any) -> Result:
+    problems = [instances(replace(config, seed=seed)) for seed in seeds]
+    return train(config, lambda: problems, out, CPU, seeds=seeds, **options)
+
+
+CALM = {**SMALL, "dropout": 0.0}
+FORMS = {
+    "simple": replace(MINI, network_options=CALM, objective="simple"),
+    "self-correction": replace(MINI, network_options=CALM, simple_weight=0.3),
+    "full": replace(MINI, network_options=CALM, full_gradient=True),
+    "nlm": replace(GRAPHS, simple_weight=0.5),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_stacked_models_have_the_losses_and_gradients_that_each_has_alone(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same boards, times and noise, once in turn for three models and once for each by itself."""
+    config, seeds = FORMS[form], (4, 0, 9)
+    stacked = together(config, seeds)
+    boards, given, context = stacked.data.draw(3 * config.batch)
+    noise = iter(())
+
+    def given_noise(x: Tensor) -> Tensor:
+        value = next(noise)
+        assert value.shape == x.shape
+        return value
+
+    monkeypatch.setattr("letgo.objectives.uniform_times", lambda x: next(noise))
+    monkeypatch.setattr(torch, "randn_like", given_noise)
+    state = (len(boards), boards.shape[1], stacked.codec.dim)
+    times, clean = torch.rand(2, len(boards), 1, 1), torch.randn(2, *state)
+    numbers = [times[0], clean[0]] if form == "simple" else [times[0], times[1], clean[0], clean[1]]
+    noise = iter(numbers)
+    total, losses = stacked._losses(stacked.flat, boards, given, context)
+    total.backward()
+    gradient = stacked.flat.grad
+    assert gradient is not None
+    for model, seed in enumerate(seeds):
+        mine = slice(model, None, 3)
+        alone = trainer(replace(config, seed=seed))
+        noise = iter([value[mine] for value in numbers])
+        loss, parts = alone._losses(alone.flat, boards[mine], given[mine], None if context is None else context[mine])
+        loss.backward()
+        assert alone.flat.grad is not None
+        assert torch.equal(alone.flat[0], stacked.flat[model])
+        assert_close(gradient[model], alone.flat.grad[0], rtol=1e-4, atol=1e-6)
+        assert float((gradient[model] - gradient[model - 1]).abs().max()) > 1e-3
+        assert parts.keys() == losses.keys()
+        for name, value in parts.items():
+            assert_close(losses[name][model], value)
+
+
+def test_a_step_of_stacked_models_is_adams_step_of_each() -> None:
+    """Adam's first step moves every weight that has a gradient by the learning rate, whatever the others do."""
+    stacked = together(replace(MINI, warmup=0), (0, 1))
+    before = stacked.flat.detach().clone()
+    stacked.step()
+    assert stacked.flat.grad is not None
+    moved, gradient = (stacked.flat.detach() - before), stacked.flat.grad
+    clear = gradient.abs() > 1e-5
+    assert bool(clear.any(1).all())
+    assert_close(moved[clear], -MINI.learning_rate * gradient[clear].sign(), rtol=2e-3, atol=1e-6)
+
+
+def test_weights_drawn_for_a_seed_do_not_depend_on_its_neighbours() -> None:
+    stacked = together(MINI, (5, 2))
+    for model, seed in enumerate((5, 2)):
+        assert_same_tree(stacked.weights("raw", model), trainer(replace(MINI, seed=seed)).weights("raw"))
+
+
+def test_stacked_models_drop_out_different_cells() -> None:
+    """Twice the same weights and boards, yet two answers."""
+    config = replace(MINI, network_options={**SMALL, "dropout": 0.5})
+    stacked = Trainer(config, TrainingData.of(instances(config), "random", CPU), CPU, seeds=(0, 0))
+    x, t = torch.randn(3, 16, 4).repeat_interleave(2, 0), torch.full((6, 1, 1), 0.5)
+    one, other = stacked.network(stacked.flat.detach(), x, t, None).unflatten(0, (-1, 2)).unbind(1)
+    assert float((one - other).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("config", [MINI, GRAPHS], ids=["sudoku", "graphs"])
+def test_stacked_runs_stop_and_go_on_bit_for_bit(config: Config, tmp_path: Path, after: Callable[..., None]) -> None:
+    assert go_together(config, tmp_path / "whole", log_every=4).step == 20
+    after(10, lambda _: signal.raise_signal(signal.SIGINT))
+    first = go_together(config, tmp_path / "parts", log_every=4)
+    assert (first.step, first.stopped_by) == (10, "signal")
+    assert go_together(config, tmp_path / "parts", log_every=4).stopped_by == "done"
+    for name in ("s0", "s1"):
+        assert_same_run(tmp_path / "whole" / name, tmp_path / "parts" / name)
+        assert {p.name for p in (tmp_path / "whole" / name).iterdir()} == WHOLE_RUN
+        assert json.loads((tmp_path / "whole" / name / "config.json").read_text())["seed"] == int(name[1])
+    assert lines(tmp_path / "whole" / "s0") != lines(tmp_path / "whole" / "s1")
+
+
+def test_states_go_from_one_model_to_many_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "EMA_EVERY", 1)
+    alone = [trainer(replace(MINI, seed=seed)) for seed in (3, 8)]
+    for run in alone:
+        for _ in range(3):
+            run.step()
+    alone[1].mean_losses()  # its log is ahead
+    states = [run.state() for run in alone]
+    stacked = together(MINI, (3, 8))
+    stacked.restore(*states)
+    assert_same_tree(stacked.state(0), states[0])
+    assert_same_tree(stacked.state(1), states[1])
+    stacked.step()
+    assert [entry["loss"] > 0 for entry in stacked.mean_losses()] == [True, True]
+    again = trainer(replace(MINI, seed=8))
+    again.restore(stacked.state(1))
+    assert_same_tree(again.state(), stacked.state(1))
+    again.step()
+    assert again.adam["step"] == again.steps_done == 5
+
+
+def test_a_saved_state_holds_one_model_and_not_its_neighbours(tmp_path: Path) -> None:
+    go_together(replace(MINI, steps=2), tmp_path, seeds=(0, 1, 2))
+    go(replace(MINI, steps=2), tmp_path / "alone")
+    alone = (tmp_path / "alone" / "state.pt").stat().st_size
+    assert (tmp_path / "s2" / "state.pt").stat().st_size == pytest.approx(alone, rel=0.05)
+
+
+def test_runs_at_different_steps_first_catch_up(tmp_path: Path, after: Callable[..., None]) -> None:
+    """A kill between two saves, or a seed trained before the others, must not keep them from being trained together."""
+    seen: list[tuple[int, tuple[int, ...]]] = []
+    go(replace(MINI, seed=2), tmp_path / "s2", log_every=4)
+    with pytest.MonkeyPatch.context() as patch:
+        original = Trainer.step
+
+        def until_ten(self: Trainer) -> None:
+            original(self)
+            if self.steps_done == 10:
+                signal.raise_signal(signal.SIGINT)
+
+        patch.setattr(Trainer, "step", until_ten)
+        go(replace(MINI, seed=1), tmp_path / "s1", log_every=4)
+    finished = (tmp_path / "s2" / "model.safetensors").read_bytes()
+    for at in range(1, 21):
+        after(at, lambda run: seen.append((run.steps_done, run.seeds)))
+    assert go_together(MINI, tmp_path, seeds=(0, 1, 2), log_every=4).step == 20
+    assert seen == [(step, (0,)) for step in range(1, 11)] + [(step, (0, 1)) for step in range(11, 21)]
+    assert (tmp_path / "s2" / "model.safetensors").read_bytes() == finished
+    for name in ("s0", "s1", "s2"):
+        assert load_state(tmp_path / name / "state.pt")["step"] == 20
+        assert [entry["step"] for entry in lines(tmp_path / name)] == [4, 8, 12, 16, 20]
+
+
+def test_states_that_cannot_be_stacked_are_refused() -> None:
+    ahead, behind = trainer(MINI), trainer(MINI)
+    ahead.step()
+    with pytest.raises(LetgoError, match="one state each, all of the same step"):
+        together(MINI, (0, 1)).restore(ahead.state(), behind.state())
+    old = {**behind.state(), "optimizer": {0: {}}}
+    with pytest.raises(LetgoError, match="written by another version; start from its weights with --init"):
+        behind.restore(old)
+
+
+def test_of_stacked_runs_the_one_that_explodes_is_named(tmp_path: Path, after: Callable[..., None]) -> None:
+    after(20, lambda run: run.flat.data[1, 3].fill_(math.nan))
+    with pytest.raises(LetgoError, match=r"no longer finite at step 20; .*s7 keeps what was saved before"):
+        go_together(MINI, tmp_path, seeds=(0, 7))
+    assert [load_state(tmp_path / name / "state.pt")["step"] for name in ("s0", "s7")] == [0, 0]
+
+
+def test_each_stacked_model_draws_from_its_own_instances() -> None:
+    """All of them in 500 draws from 32, but for odds of 1e-5."""
+    sets = [instances(replace(GRAPHS, seed=seed)) for seed in (0, 1)]
+    _, _, context = TrainingData.of(sets, "data", CPU).draw(1000)
+    assert context is not None
+    own = [{tuple(graph.flatten().tolist()) for graph in part.context} for part in sets if part.context is not None]
+    assert own[0] != own[1]
+    for model in (0, 1):
+        assert {tuple(graph.flatten().tolist()) for graph in context[model::2]} == own[model]

@@ -23,6 +23,13 @@ EPILOG = """examples:
 """
 
 
+FORMATS = """puzzles, one per word or line (docs/formats.md has an example of each):
+  sudoku, latin   the cells row by row, . for a blank
+  queens          one letter per row, the queen's column, . where unknown
+  connectivity    the adjacency, rows of 0 and 1 joined by /
+  maze            rows joined by /: # wall, . open, S start, G goal; o is the path in an answer
+"""
+
 T = TypeVar("T")
 
 
@@ -90,7 +97,12 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"letgo {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
-    solve = commands.add_parser("solve", help="solve puzzles with a trained model")
+    solve = commands.add_parser(
+        "solve",
+        help="solve puzzles with a trained model",
+        epilog=FORMATS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     solve.add_argument("words", nargs="*", metavar="[NAME] [PUZZLE ...]", help="a task or model, then puzzles")
     solve.add_argument("--file", help="puzzles, one per line; - for standard input")
     solve.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
@@ -121,7 +133,7 @@ def build_parser() -> Parser:
     train.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
     train.add_argument("--out", type=Path, metavar="RUN", help="the run folder; repeat the command to resume")
     train.add_argument("--init", metavar="M", help="start from this model's weights instead of random ones")
-    train.add_argument("--data", help="training instances (.npz, .csv, .csv.gz, .txt); default: generated")
+    train.add_argument("--data", help="training instances: .npz, .csv(.gz), a folder, or hub; default: generated")
     train.add_argument("--steps", type=_at_least(1), help="optimiser steps; schedules follow this number")
     train.add_argument("--max-seconds", type=_real(0.0), help="stop cleanly after this time and save")
     train.add_argument("--seed", type=seed)
@@ -153,14 +165,14 @@ def build_parser() -> Parser:
     evaluate.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
     evaluate.add_argument("--count", type=_at_least(1), default=2000, help="instances (default 2000)")
     evaluate.add_argument("--passes", type=_at_least(1), default=1, help="k of pass@k")
-    evaluate.add_argument("--data", help="take instances from this file")
+    evaluate.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
     evaluate.add_argument("--json", action="store_true")
     evaluate.add_argument("--out", type=Path, help="write the JSON report here")
     evaluate.add_argument("--plain", action="store_true", help="no compilation: quicker for a short measurement")
     _sampler(evaluate)
     _common(evaluate)
 
-    tune = commands.add_parser("tune", help="choose sigma (and tau_start) by five folds on validation instances")
+    tune = commands.add_parser("tune", help="choose the checkpoint, sigma and tau_start on validation instances")
     tune.add_argument("run", metavar="RUN")
     tune.add_argument("--rule", required=True, choices=["em", "em-decay"])
     tune.add_argument("--regime")
@@ -169,13 +181,49 @@ def build_parser() -> Parser:
     tune.add_argument("--seed", type=seed, default=0)
     tune.add_argument("--sigmas", type=_list_of(_real(0.0)), help="values to try, e.g. 0.05,0.1,0.2")
     tune.add_argument("--tau-starts", type=_list_of(_real(0.0, 1.0)), help="values to try, e.g. 0.6,0.7,0.8")
-    tune.add_argument("--data", help="validation instances from this file")
+    tune.add_argument("--quick", action="store_true", help="a smaller grid around the paper's settings")
+    tune.add_argument("--as-is", action="store_true", help="tune the weights that RUN has; pick no checkpoint by Euler")
+    tune.add_argument("--data", help="validation instances: a file, a folder with valid.csv, or hub")
     tune.add_argument("--device", default="auto")
     tune.add_argument("--plain", action="store_true", help="no compilation")
     tune.add_argument("--batch", type=_at_least(1))
     tune.add_argument("--json", action="store_true")
-    tune.add_argument("--out", type=Path, help="write here instead of RUN/tune-RULE.json")
+    tune.add_argument("--out", type=Path, help="write here instead of RUN/tune-RULE.json and leave RUN as it is")
     _common(tune)
+
+    bench = commands.add_parser("bench", help="measure speed: ours, the plain path and a diffusers loop")
+    bench.add_argument("what", choices=["train", "sample"])
+    bench.add_argument("preset", nargs="?", default="sudoku", metavar="PRESET", help="default sudoku")
+    bench.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    bench.add_argument("--batch", type=_at_least(1), help="boards per step (default: the preset's, or the sampler's)")
+    bench.add_argument("--steps", type=_at_least(1), help="steps per measurement (default: fewer on a CPU)")
+    bench.add_argument("--repeats", type=_at_least(1), default=5, help="measurements; the median counts (default 5)")
+    bench.add_argument("--seeds", type=_at_least(1), default=1, help="models trained together (default 1)")
+    bench.add_argument("--json", action="store_true")
+    bench.add_argument("--out", type=Path, help="write the JSON report here")
+    _common(bench)
+
+    reproduce = commands.add_parser("reproduce", help="measure the paper's tables and write the page of results")
+    reproduce.add_argument("names", nargs="*", metavar="TABLE", help="table1, table5, ...; `--list` shows all")
+    reproduce.add_argument("--list", action="store_true", help="what can be reproduced")
+    reproduce.add_argument("--quick", action="store_true", help="DDPM and Tweedie, n = 16, pass@1: minutes on a CPU")
+    reproduce.add_argument("--models", type=Path, metavar="FOLDER", help="holds run folders X, X-baseline, X.s1, ...")
+    reproduce.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    reproduce.add_argument("--count", type=_at_least(1), help="instances per cell (default: the paper's)")
+    reproduce.add_argument("--seeds", type=_list_of(seed), help="training seeds (default 0,1,2, as far as trained)")
+    reproduce.add_argument("--tasks", type=_list_of(str), help="only these tasks, e.g. sudoku,latin")
+    reproduce.add_argument("--rules", type=_list_of(str), help="only these rules, e.g. ddpm,tweedie")
+    reproduce.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
+    reproduce.add_argument("--also", type=_list_of(str), help="other recipes in --models, measured beside the presets")
+    reproduce.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="the JSON (default results; quick: results/quick)"
+    )
+    reproduce.add_argument("--page", type=Path, metavar="FILE", help="write the page here (default docs/results.md)")
+    reproduce.add_argument("--force", action="store_true", help="measure again what is there already")
+    reproduce.add_argument("--dry-run", action="store_true", help="print the commands that are missing and stop")
+    reproduce.add_argument("--batch", type=_at_least(1), help="boards sampled together")
+    reproduce.add_argument("--plain", action="store_true", help="no compilation")
+    _common(reproduce)
 
     app = commands.add_parser("app", help="the page where two samplers think side by side")
     app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
@@ -235,6 +283,14 @@ def _dispatch(words: list[str]) -> int:
         from letgo import commands_app
 
         return commands_app.run(args)
+    if args.command == "bench":
+        from letgo import commands_bench
+
+        return commands_bench.run(args)
+    if args.command == "reproduce":
+        from letgo import commands_reproduce
+
+        return commands_reproduce.run(args)
     from letgo import commands
 
     return getattr(commands, args.command)(args)

@@ -200,14 +200,34 @@ def summary(report: dict[str, Any]) -> str:
 
 def tune(args: argparse.Namespace) -> int:
     from letgo.evaluate import instances
+    from letgo.tune import keep_checkpoint, pick_checkpoint
     from letgo.tune import tune as choose
 
+    if args.regime == "test":
+        raise LetgoError("tuning never looks at test instances; leave --regime out, or say --regime valid")
     solver = load(args.run, args.device, not args.plain, args.threads)
-    problem = instances(solver.task, args.regime, args.count, args.seed, args.data, purpose="valid")
+    regime = args.regime or ("valid" if "valid" in solver.task.regimes else solver.task.regimes[0])
+    problem = instances(solver.task, regime, args.count, args.seed, args.data, purpose="valid")
+    folder, step = locate(args.run)
+    picked = None
+    if step is None and not args.as_is:
+        show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)
+
+        def build(weights: dict[str, Any]) -> Solver:
+            network = solver.config.build_model()
+            network.load_state_dict(weights)
+            return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
+
+        found = pick_checkpoint(build, folder, problem, args.steps, args.seed, args.batch, show)
+        solver, picked = found or (solver, None)
+        show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
-    table = choose(solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show)
-    table = {**table, "regime": args.regime or solver.task.regimes[0], "command": args.command_line}
-    folder, _ = locate(args.run)
+    table = choose(
+        solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show, args.quick
+    )
+    table = {**table, "checkpoint": picked, "regime": regime, "command": args.command_line}
+    if args.out is None and picked is not None:
+        keep_checkpoint(folder, picked)
     write_json(args.out or folder / f"tune-{args.rule}.json", table)
     print(json.dumps(table if args.json else table["best"]))
     return 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from letgo.checkpoints import load_weights, read_json, write_json
-from letgo.data.load import load_problems
+from letgo.data.load import load_training
 from letgo.errors import LetgoError
 from letgo.evaluate import device_name, evaluate, instances
 from letgo.presets import KEEP, Config, preset
@@ -19,7 +20,7 @@ from letgo.progress import Progress, clock
 from letgo.rng import data_rng
 from letgo.solver import Solver, pick_device
 from letgo.tasks import Problem
-from letgo.train import choose_weights, train
+from letgo.train import choose_weights, train, uses_fused_blocks
 
 
 def configure(args: argparse.Namespace) -> Config:
@@ -42,17 +43,28 @@ def configure(args: argparse.Namespace) -> Config:
 
 
 def training_instances(config: Config, data: str | None) -> Problem:
-    """From a file, or drawn by the task's own generator with the run's seed."""
-    task = config.build_task()
+    """From a file or folder, or drawn by the task's own generator with the run's seed."""
+    task, rng = config.build_task(), data_rng(config.seed, "train")
     if data is not None:
-        return load_problems(Path(data), task, solved=True)
-    return task.generate(config.boards, data_rng(config.seed, "train"), "train")
+        return load_training(data, task, config.boards, rng)
+    if task.name == "sudoku-extreme" and config.boards == preset(config.name).boards:
+        raise LetgoError(
+            "sudoku-extreme learns from its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`), "
+            "or --boards N for N minimal puzzles of our own, at about 200 a second"
+        )
+    return task.generate(config.boards, rng, "train")
 
 
-def validate(config: Config, out: Path, device: torch.device, count: int, seed: int) -> dict[str, float]:
-    """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
+def validate(
+    config: Config, out: Path, device: torch.device, count: int, seed: int, data: str | None = None
+) -> tuple[dict[str, float], int]:
+    """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights.
+
+    Returns the two scores and the number of instances that they rest on.
+    """
     task = config.build_task()
-    problem = instances(task, None, count, seed, purpose="valid")
+    folder = data if data is not None and (data == "hub" or Path(data).is_dir()) else None  # a file has no valid part
+    problem = instances(task, None, count, seed, folder, purpose="valid")
 
     def score(weights: dict[str, torch.Tensor]) -> float:
         network = config.build_model()
@@ -60,7 +72,7 @@ def validate(config: Config, out: Path, device: torch.device, count: int, seed: 
         solver = Solver(config, network, device.type, fast=False)
         return evaluate(solver, "euler", problem)["validity"]["value"]
 
-    return choose_weights(out, score, count)
+    return choose_weights(out, score, len(problem)), len(problem)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,8 +88,11 @@ def run(args: argparse.Namespace) -> int:
         return run_one(args, config, args.out, args.max_seconds)
     if args.seed is not None:
         raise LetgoError("give --seed or --seeds, not both")
+    seeds = list(dict.fromkeys(args.seeds))
+    if len(seeds) > 1 and uses_fused_blocks(config, pick_device(args.device), fast(args)):
+        return run_one(args, config, args.out, args.max_seconds, seeds)
     end = None if args.max_seconds is None else time.monotonic() + args.max_seconds
-    for seed in args.seeds:
+    for seed in seeds:
         left = None if end is None else end - time.monotonic()  # one limit for all seeds together
         if left is not None and left <= 0:
             break
@@ -87,7 +102,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_one(args: argparse.Namespace, config: Config, out: Path, max_seconds: float | None) -> int:
+def fast(args: argparse.Namespace) -> bool | None:
+    return False if args.plain else None
+
+
+def run_one(
+    args: argparse.Namespace, config: Config, out: Path, max_seconds: float | None, seeds: Sequence[int] = ()
+) -> int:
+    """One run in `out`, or those of all `seeds` together in its folders."""
     device = pick_device(args.device)
     torch.set_num_threads(args.threads)
     show = Progress(f"{config.name} on {device_name(device)}: step", args.progress, args.quiet)
@@ -99,10 +121,16 @@ def run_one(args: argparse.Namespace, config: Config, out: Path, max_seconds: fl
         if not args.quiet:
             print(text, file=sys.stderr)
 
+    def instances_of_all() -> Problem | list[Problem]:
+        same = args.data is not None and config.task != "sudoku-extreme"  # of that a file is sampled, by the seed
+        if same or not seeds:
+            return training_instances(config, args.data)
+        return [training_instances(replace(config, seed=seed), args.data) for seed in seeds]
+
     keep = KEEP if args.keep is None else args.keep
     result = train(
         config,
-        lambda: training_instances(config, args.data),
+        instances_of_all,
         out,
         device,
         max_seconds,
@@ -110,7 +138,8 @@ def run_one(args: argparse.Namespace, config: Config, out: Path, max_seconds: fl
         report,
         args.log_every,
         args.tensorboard,
-        None if args.plain is False else False,
+        fast(args),
+        seeds,
     )
     again = args.command_line
     if result.stopped_by != "done":
@@ -118,13 +147,18 @@ def run_one(args: argparse.Namespace, config: Config, out: Path, max_seconds: fl
         say(f"stopped at step {result.step:,} of {config.steps:,}; saved in {out}. To go on: {again}")
         if result.stopped_by == "signal":
             return 128 + result.signal
-    if args.validate != 0:
-        count = args.validate or (512 if device.type == "cuda" else 64)
-        scores = validate(config, out, device, count, config.seed)
-        chosen = read_json(out / "validation.json")
-        write_json(out / "validation.json", {**chosen, "rule": "euler", "count": count, "command": again})
-        say(f"validation, Euler, n={count}: EMA {scores['ema']:.3f}, raw {scores['raw']:.3f}; kept {chosen['weights']}")
+    folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
+    for seed, folder in folders.items():
+        if args.validate != 0:
+            count = args.validate or (512 if device.type == "cuda" else 64)
+            scores, count = validate(replace(config, seed=seed), folder, device, count, seed, args.data)
+            chosen = read_json(folder / "validation.json")
+            write_json(folder / "validation.json", {**chosen, "rule": "euler", "count": count, "command": again})
+            whose = f"seed {seed}, " if seeds else ""
+            ema, raw = scores["ema"], scores["raw"]
+            say(f"{whose}validation, Euler, n={count}: EMA {ema:.3f}, raw {raw:.3f}; kept {chosen['weights']}")
+        assert load_weights(folder / "model.safetensors")
     if result.stopped_by == "done":
-        say(f"{config.name}: {result.step:,} steps in {clock(result.seconds)}; the run is in {out}")
-    assert load_weights(out / "model.safetensors")
+        where = f"the runs are in {out}" if seeds else f"the run is in {out}"
+        say(f"{config.name}: {result.step:,} steps in {clock(result.seconds)}; {where}")
     return 0

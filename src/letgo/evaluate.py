@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from letgo import __version__, metrics
-from letgo.data.load import load_problems
+from letgo.data.load import load_split
 from letgo.errors import LetgoError
 from letgo.rng import data_rng
 from letgo.solver import Solver, calls_per_step
@@ -23,11 +22,16 @@ def instances(
     """The instances of (seed, regime): the same for every model and rule, and never those of training."""
     if count < 1:
         raise LetgoError(f"count must be at least 1, got {count}")
+    if regime == "valid" and purpose == "test":
+        purpose = "valid"  # where a regime is a split, it is the one that was asked for
     rng = data_rng(seed, purpose)
     regime = regime or task.regimes[0]
     if data is None:
-        return task.generate(count, rng, regime)
-    table = load_problems(Path(data), task)
+        split = getattr(task, "split", None)  # queens: so few boards that validation and test need their own
+        return (split(purpose) if split else task).generate(count, rng, regime)
+    table = load_split(data, task, purpose)
+    if purpose == "valid":
+        count = min(count, len(table))  # held-out rows may be few
     if len(table) < count:
         raise LetgoError(f"{data} holds {len(table)} instances, fewer than --count {count}")
     chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
@@ -80,7 +84,7 @@ def evaluate(
         "violation_rate": metrics.violation_rate(boards[0], problem, solver.task).as_dict(),
         "codeword_distance": metrics.codeword_distance(tries[0], problem.given, solver.codec).as_dict(),
         "uniqueness": metrics.valid_uniqueness(boards[0], valid[:, 0]).as_dict(),
-        **extra_scores(solver.task, boards[0], problem),
+        **extra_scores(solver.task, boards, problem),
         "calls": calls,
         "seconds": round(seconds, 3),
         "device": device_name(solver.device),
@@ -89,18 +93,22 @@ def evaluate(
     return report
 
 
-def extra_scores(task: Task, boards: torch.Tensor, problem: Problem) -> dict[str, Any]:
+def extra_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dict[str, Any]:
     """What only this task has: IRED's element-wise scores for graphs, shortest paths for mazes."""
+    boards = tries[0]
     if task.name == "connectivity":
         return {
             "element_accuracy": metrics.element_accuracy(boards, problem).as_dict(),
             "balanced_accuracy": metrics.balanced_accuracy(boards, problem).as_dict(),
+            "all_joined": metrics.validity(torch.ones_like(boards), problem, task).as_dict(),  # the floor
         }
     if task.name == "maze":
         from letgo.tasks.maze import marked_share, path_length_optimal
 
+        shortest = torch.stack([path_length_optimal(b, problem) for b in tries], dim=1)
         return {
-            "length": metrics.Rate.of(path_length_optimal(boards, problem)).as_dict(),
+            "length": metrics.Rate.of(shortest[:, 0]).as_dict(),
+            "length_at_k": {"k": len(tries), **metrics.pass_at_k(shortest).as_dict()},
             "marked_share": metrics.Mean(marked_share(boards, problem)).as_dict(),
         }
     return {}

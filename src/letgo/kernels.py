@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
@@ -35,35 +34,35 @@ class Transition:
     t: Time
     s: Time
 
-    @cached_property
+    @property
     def h(self) -> Time:
         return self.t - self.s
 
-    @cached_property
+    @property
     def alpha_t(self) -> Time:
         return self.path.alpha(self.t)
 
-    @cached_property
+    @property
     def beta_t(self) -> Time:
         return self.path.beta(self.t)
 
-    @cached_property
+    @property
     def alpha_s(self) -> Time:
         return self.path.alpha(self.s)
 
-    @cached_property
+    @property
     def beta_s(self) -> Time:
         return self.path.beta(self.s)
 
-    @cached_property
+    @property
     def eps_hat(self) -> State:
         return self.path.eps(self.x_t, self.x0_hat, self.t)
 
-    @cached_property
+    @property
     def score_hat(self) -> State:
         return self.path.score(self.x_t, self.x0_hat, self.t)
 
-    @cached_property
+    @property
     def velocity_hat(self) -> State:
         return self.path.velocity(self.x_t, self.x0_hat, self.t)
 
@@ -100,15 +99,22 @@ def euler(step: Transition) -> Kernel:
 
 def heun(step: Transition) -> Kernel:
     """Second order: Euler's velocity averaged with the one at its end point. At s = 0 there is none: Euler."""
-    x_s = step.x_t - step.h * step.velocity_hat
+    velocity_t = step.velocity_hat
+    x_s = step.x_t - step.h * velocity_t
     velocity_s = step.path.velocity(x_s, step.denoise(x_s, step.s), step.s)
-    velocity = torch.where(step.s > 0, (step.velocity_hat + velocity_s) / 2, step.velocity_hat)
+    velocity = torch.where(step.s > 0, (velocity_t + velocity_s) / 2, velocity_t)
     return Kernel(step.x_t - step.h * velocity, torch.zeros_like(step.s))
+
+
+def euler_maruyama(step: Transition, sigma: Time) -> Kernel:
+    """Eq. 28."""
+    drift = -step.velocity_hat + sigma**2 / 2 * step.score_hat
+    return Kernel(step.x_t + step.h * drift, sigma * step.h.sqrt())
 
 
 @dataclass(frozen=True)
 class EulerMaruyama:
-    """Eq. 28; EM decay lowers sigma linearly to 0 from progress tau_start = 1 - t on."""
+    """Eq. 28 with sigma constant; EM decay lowers sigma linearly to 0 from progress tau_start = 1 - t on."""
 
     sigma: float
     tau_start: float | None = None
@@ -119,9 +125,7 @@ class EulerMaruyama:
         return self.sigma * (t / (1 - self.tau_start)).clamp(max=1)
 
     def __call__(self, step: Transition) -> Kernel:
-        sigma = self.sigma_at(step.t)
-        drift = -step.velocity_hat + sigma**2 / 2 * step.score_hat
-        return Kernel(step.x_t + step.h * drift, sigma * step.h.sqrt())
+        return euler_maruyama(step, self.sigma_at(step.t))
 
 
 @dataclass(frozen=True)

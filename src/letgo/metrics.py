@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -200,6 +200,56 @@ def coverage(boards: Symbols, valid: PerBoard, training: Int[Tensor, "training c
     if len(found) - inside > rest:
         raise LetgoError(f"{len(found) - inside} boards found outside the training set, but only {rest} exist there")
     return Coverage(Rate(len(found), solutions), Rate(inside, len(training)), Rate(len(found) - inside, rest))
+
+
+def board_keys(boards: Symbols, symbols: int) -> Int[Tensor, "batch"]:
+    """Each board as one number, its cells the digits: millions of boards are compared at 8 bytes each."""
+    cells = boards.shape[1]
+    if symbols**cells >= 2**63:
+        raise LetgoError(f"boards of {cells} cells with {symbols} symbols do not fit a 63-bit key")
+    places = torch.tensor([symbols**i for i in range(cells)], dtype=torch.long, device=boards.device)
+    return (boards.long() * places).sum(1)
+
+
+def expected_distinct(solutions: int, draws: int) -> float:
+    """How many of `solutions` come up at least once in `draws` exactly uniform draws."""
+    return -solutions * math.expm1(draws * math.log1p(-1 / solutions)) if solutions > 1 else float(draws > 0)
+
+
+def uneven(counts: Int[Tensor, "solutions"]) -> float:
+    """Total variation between the draws' shares and equal ones: the share of draws that would have to move."""
+    draws = int(counts.sum())
+    return float((counts.double() / draws - 1 / len(counts)).abs().sum() / 2) if draws else 0.0
+
+
+def expected_uneven(solutions: int, draws: int) -> float:
+    """`uneven` of exactly uniform draws, on average: half of De Moivre's mean deviation, summed over solutions."""
+    if solutions < 2 or draws < 1:
+        return 0.0
+    p = 1 / solutions
+    m = math.floor(draws * p) + 1
+    log_choose = math.lgamma(draws + 1) - math.lgamma(m + 1) - math.lgamma(draws - m + 1)
+    log_term = log_choose + m * math.log(p) + (draws - m + 1) * math.log1p(-p)
+    return solutions / draws * m * math.exp(log_term)
+
+
+Score = dict[str, float | int | None]  # what `Estimate.as_dict` gives
+
+
+def pool(scores: Sequence[Score], is_rate: bool) -> Score:
+    """Several measurements of one thing as one: trials add up (Wilson), other means by their standard errors."""
+    kept = [s for s in scores if s["n"]]
+    numbers = [(float(s["value"] or 0), int(s["n"] or 0)) for s in kept]
+    total = sum(n for _, n in numbers)
+    if is_rate or not total:
+        return Rate(sum(round(value * n) for value, n in numbers), total).as_dict()
+    value = sum(value * n for value, n in numbers) / total
+    known = all(s["low"] is not None and s["high"] is not None for s in kept)
+    if not known:
+        return {"value": value, "low": None, "high": None, "n": total}
+    reaches = [(float(s["high"] or 0) - float(s["low"] or 0)) / 2 * n for s, (_, n) in zip(kept, numbers, strict=True)]
+    reach = math.hypot(*reaches) / total
+    return {"value": value, "low": value - reach, "high": value + reach, "n": total}
 
 
 def element_accuracy(boards: Symbols, problem: Problem) -> Mean:

@@ -1,4 +1,8 @@
-"""Training losses: the simple loss (Eq. 4) and self-correction (Eq. 9, Algorithm 2)."""
+"""Training losses: the simple loss (Eq. 4) and self-correction (Eq. 9, Algorithm 2).
+
+Several models can be trained on one batch: board i then belongs to model i % models, and every loss is one number per
+model. Minimising their sum gives each model the gradient that it would have alone.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from letgo.paths import GaussianPath
 from letgo.pinning import Clues
@@ -21,8 +24,13 @@ Network = Callable[[State, Time, Tensor | None], State]
 @runtime_checkable
 class Objective(Protocol):
     def __call__(
-        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None
+        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None, models: int = 1
     ) -> dict[str, Tensor]: ...
+
+
+def mean_squares(x0_hat: State, x0: State, models: int) -> Tensor:
+    """Each model's mean squared error; a scalar where there is one model."""
+    return (x0_hat - x0).square().unflatten(0, (-1, models)).mean((0, 2, 3)).squeeze(0)
 
 
 @dataclass(frozen=True)
@@ -30,11 +38,11 @@ class Simple:
     """L_simple (Eq. 4); pinned cells count as exact."""
 
     def __call__(
-        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None
+        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None, models: int = 1
     ) -> dict[str, Tensor]:
         t = uniform_times(x0)
         x_t = clues.pin(path.sample(x0, t, torch.randn_like(x0)))
-        return {"loss": mse_loss(clues.pin(model(x_t, t, context)), x0)}
+        return {"loss": mean_squares(clues.pin(model(x_t, t, context)), x0, models)}
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class SelfCorrection:
     full: bool = False
 
     def __call__(
-        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None
+        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None, models: int = 1
     ) -> dict[str, Tensor]:
         t1 = uniform_times(x0)
         t2 = t1 * uniform_times(x0)
@@ -57,14 +65,16 @@ class SelfCorrection:
         with torch.set_grad_enabled(self.full and torch.is_grad_enabled()):
             proposal = clues.pin(model(x_t1, t1, context))
         x_t2 = clues.pin(path.sample(proposal.detach(), t2, torch.randn_like(x0)))
-        rows = int(self.simple_weight * len(x0))
+        rows = int(self.simple_weight * (len(x0) // models)) * models
         if self.full:
-            recovery = mse_loss(clues.pin(model(x_t2, t2, context)), x0)
-            simple = mse_loss(proposal, x0)
+            recovery = mean_squares(clues.pin(model(x_t2, t2, context)), x0, models)
+            simple = mean_squares(proposal, x0, models)
         else:
             both = torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]])
             again = None if context is None else torch.cat([context, context[:rows]])
             x0_hat = model(*both, again)
-            recovery = mse_loss(clues.pin(x0_hat[: len(x0)]), x0)
-            simple = mse_loss(clues[:rows].pin(x0_hat[len(x0) :]), x0[:rows]) if rows else recovery.new_zeros(())
+            recovery = mean_squares(clues.pin(x0_hat[: len(x0)]), x0, models)
+            simple = torch.zeros_like(recovery)
+            if rows:
+                simple = mean_squares(clues[:rows].pin(x0_hat[len(x0) :]), x0[:rows], models)
         return {"loss": recovery + self.simple_weight * simple, "recovery": recovery, "simple": simple}

@@ -43,7 +43,7 @@ class Config:
     ema: float = 0.9999
     seed: int = 0
     init: str | None = None  # a model whose weights the run starts from
-    boards: int = 1_000_000  # generated for training where no --data is given
+    boards: int = 1_000_000  # training instances to generate or, of a file sampled by source, to draw
     masks: str = "random"  # or 'data': the clues that come with each instance
     sample_steps: int = 200
     weights: str = "ema"  # which of the two model.safetensors holds; 'raw' where validation preferred it
@@ -105,10 +105,10 @@ PRESETS: dict[str, Config] = {
     # Table 1 at 21 clues: DDPM .31 -> .87, Tweedie .95 -> .98
     **_pair(Config("sudoku", "sudoku")),
     # Table 1, pass@1: DDPM .05 -> .22, Tweedie .26 -> .49
-    **_pair(Config("sudoku-extreme", "sudoku-extreme", masks="data", boards=100_000, sample_steps=1000)),
-    # Table 1, random: DDPM .71 -> .98, Tweedie .99 -> 1.00
+    **_pair(Config("sudoku-extreme", "sudoku-extreme", masks="data", boards=500_000, sample_steps=1000)),
+    # Table 1, random: DDPM .71 -> .98, Tweedie .99 -> 1.00. 80% of App. D's 210,000 boards
     **_pair(Config("latin", "latin", boards=168_000)),
-    # Table 1, random: DDPM .53 -> .74, Tweedie .83 -> .89
+    # Table 1, random: DDPM .53 -> .74, Tweedie .83 -> .89. `queens.train_split`, all of it
     **_pair(Config("queens", "queens", boards=168_000)),
     # Table 1, N = 12: DDPM .80 -> .88, Tweedie .97 -> .99
     **_pair(Config("connectivity", "connectivity", network="nlm", masks="data", batch=64, boards=500_000)),

@@ -21,7 +21,12 @@ def data_rng(seed: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, *purpose.encode()])
 
 
-def philox(counter: list[Tensor], key: tuple[int, int]) -> list[Tensor]:
+def as_int64(seed: int | Int[Tensor, ""]) -> Int[Tensor, ""]:
+    """A seed of any size as a tensor: its low 64 bits, the ones that the key holds."""
+    return seed if isinstance(seed, Tensor) else torch.tensor(((seed & (2**64 - 1)) ^ 2**63) - 2**63)
+
+
+def philox(counter: list[Tensor], key: tuple[int | Tensor, int | Tensor]) -> list[Tensor]:
     """Philox4x32-10 (Salmon et al. 2011): four 32-bit words per counter, held in int64 tensors."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -42,11 +47,12 @@ def box_muller(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard normal states for boards known by (instance, attempt)."""
+    """Standard normal states for boards known by (instance, attempt). A compiled step holds its seed in a tensor."""
 
-    seed: int
+    seed: int | Int[Tensor, ""]
     instance: Int[Tensor, "batch"]
     attempt: Int[Tensor, "batch"]
+    count: Int[Tensor, "many"] | None = None  # 0, 1, 2, ... where a compiler must not see a range and narrow it
 
     @staticmethod
     def first(seed: int, count: int, device: str | torch.device = "cpu") -> Noise:
@@ -59,7 +65,8 @@ class Noise:
 
     def normal(self, step: int | Int[Tensor, ""], purpose: int, cells: int, dim: int) -> State:
         blocks = -(-cells * dim // 4)
-        block = torch.arange(blocks, device=self.instance.device).expand(len(self.instance), blocks)
+        block = torch.arange(blocks, device=self.instance.device) if self.count is None else self.count[:blocks]
+        block = block.expand(len(self.instance), blocks)
         when = torch.as_tensor(step * 4 + purpose, device=block.device).expand_as(block)
         counter = [block, when, self.instance[:, None].expand_as(block), self.attempt[:, None].expand_as(block)]
         a, b, c, d = philox(counter, (self.seed & _WORD, self.seed >> 32 & _WORD))

@@ -18,13 +18,16 @@ from torch import Tensor
 
 from letgo.checkpoints import load_model, read_json
 from letgo.errors import LetgoError
+from letgo.fast.loop import Loop
 from letgo.kernels import Rule, make_rule
 from letgo.pinning import Clues
 from letgo.presets import Config
 from letgo.rng import Noise
-from letgo.sampling import Snapshot, trajectory, uniform_grid
+from letgo.sampling import Snapshot, reverse_step, trajectory, uniform_grid
 from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
+
+LEAST_BATCH = 64  # below this a GPU gains nothing from fewer boards
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,7 @@ class Solver:
         self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
-        compiled = fast and self.device.type == "cuda"
-        self.forward = torch.compile(self.network, dynamic=False) if compiled else self.network
+        self.loop = Loop(self.network, self.path) if fast and self.device.type == "cuda" else None
 
     def default_batch(self) -> int:
         """On the CPU a small fixed chunk, so that an answer never depends on its neighbours; on a GPU a large one."""
@@ -126,25 +128,39 @@ class Solver:
         return made, settings | ({"variance": variance} if variance != 1.0 else {})
 
     def clues(self, problem: Problem, soft_until: float | None = None) -> Clues:
-        values = self.codec.encode(problem.solution).to(self.device)
+        values = self.codec.encode(problem.solution.to(self.device))
         return Clues(values, problem.given.to(self.device), math.inf if soft_until is None else soft_until)
 
     def denoise(self, context: Tensor | None) -> Callable[[State, Time], State]:
+        """The plain network, as `trajectory` calls it."""
         half = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
-        on_device = None if context is None else context.to(self.device)
+        on_device = self.on_device(context)
 
         def denoise(x_t: State, t: Time) -> State:
             with half:
-                return self.forward(x_t, t.expand(len(x_t), 1, 1), on_device)
+                return self.network(x_t, t.expand(len(x_t), 1, 1), on_device)
 
         return denoise
+
+    def on_device(self, context: Tensor | None) -> Tensor | None:
+        return None if context is None else context.to(self.device)
 
     def run(
         self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None
     ) -> Iterator[Snapshot]:
         """One batch through Algorithm 1."""
         clues, times = self.clues(problem, soft_until), uniform_grid(steps)
+        if self.loop is not None:
+            return self.loop.run(rule, times, clues, noise, self.on_device(problem.context))
         return trajectory(self.denoise(problem.context), self.path, rule, times, clues, noise)
+
+    def final(self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None) -> State:
+        """The last state of `run`, with no look on the way."""
+        if self.loop is None:
+            run = self.run(problem, noise, rule, steps, soft_until)
+            return deque(run, maxlen=1).pop().x  # keeps one snapshot: memory is flat in the number of steps
+        clues, times = self.clues(problem, soft_until), uniform_grid(steps)
+        return self.loop.final(rule, times, clues, noise, self.on_device(problem.context))
 
     def steps(self, asked: int | None) -> int:
         return self.config.sample_steps if asked is None else asked
@@ -179,9 +195,8 @@ class Solver:
         finals, done = [], 0
         with cpu_threads(self.threads):
             for count, part, part_noise in self.chunks(problem, noise, batch):
-                run = self.run(part, part_noise, rule, self.steps(steps), soft_until)
-                last = deque(run, maxlen=1).pop()  # keeps one snapshot: memory is flat in the number of steps
-                finals.append(last.x[:count].float().cpu())
+                x = self.final(part, part_noise, rule, self.steps(steps), soft_until)
+                finals.append(x[:count].float().cpu())
                 done += count
                 if progress is not None:
                     progress(done, len(problem))
@@ -274,21 +289,57 @@ class Solver:
         boards = torch.zeros_like(problem.solution)
         done = torch.zeros(len(problem), dtype=torch.bool)
         spent = torch.full((len(problem),), steps)
-        last = None
-        for last in self.run(problem, noise, rule, steps, soft_until):
+        rows = torch.arange(len(problem))  # the boards that are still in the batch
+        run, last = self.run(problem, noise, rule, steps, soft_until), None
+        while (snapshot := next(run, None)) is not None:
+            last = snapshot
             if not verify:
                 continue
             proposal = torch.where(problem.given, problem.solution, self.codec.decode(last.x0_hat).cpu())
-            new = self.task.validate(proposal, problem) & ~done
-            boards[new], spent[new] = proposal[new], last.step
-            done |= new
+            new = self.task.validate(proposal, problem) & ~done[rows]
+            boards[rows[new]], spent[rows[new]] = proposal[new], last.step
+            done[rows] |= new
             if bool(done.all()):
                 return boards, done, spent
+            size = self.smaller_batch(len(done), len(rows), int((~done).sum()))
+            if size < len(rows) and last.step < steps:
+                kept = done[rows].long().argsort(stable=True)[:size]  # the unfinished first
+                rows, problem, noise = rows[kept], problem[kept], noise[kept.to(noise.instance.device)]
+                x_t = last.x[kept.to(last.x.device)].clone()
+                run = self._rest(x_t, last.step, problem, noise, rule, steps, soft_until)
         assert last is not None
         final = self.codec.decode(last.x).cpu()
-        valid = self.task.validate(final, problem) & ~done
-        boards[valid] = final[valid]
-        return boards, done | valid, spent
+        valid = self.task.validate(final, problem) & ~done[rows]
+        boards[rows[valid]] = final[valid]
+        done[rows] |= valid
+        return boards, done, spent
+
+    def smaller_batch(self, whole: int, size: int, left: int) -> int:
+        """How many boards go on when `left` of the `size` in the batch, `whole` at first, are unfinished.
+
+        Elsewhere than on the CPU by halves, since each size is compiled anew. The CPU's own small chunks stay whole,
+        so that an answer never depends on when its neighbours finish.
+        """
+        if self.device.type == "cpu":
+            return left if whole > self.default_batch() else size
+        while size // 2 >= max(left, LEAST_BATCH):
+            size //= 2
+        return size
+
+    def _rest(
+        self, x_t: State, done: int, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None
+    ) -> Iterator[Snapshot]:
+        """`run` from the state after `done` steps on: noise is keyed by board and step, so nothing else changes."""
+        clues, times = self.clues(problem, soft_until), uniform_grid(steps)
+        if self.loop is not None:
+            yield from self.loop.run(rule, times, clues, noise, self.on_device(problem.context), x_t, done)
+            return
+        denoise, grid = self.denoise(problem.context), times.to(x_t.device).view(-1, 1, 1, 1)
+        for i in range(done, steps):
+            step = torch.tensor(i + 1, device=x_t.device)
+            with torch.no_grad():
+                x_t, x0_hat = reverse_step(denoise, self.path, rule, x_t, grid[i], grid[i + 1], clues, noise, step)
+            yield Snapshot(i + 1, float(times[i + 1]), x_t, x0_hat)
 
     def generate(
         self, count: int, seed: int = 0, rule: str = "tweedie", steps: int | None = None, **settings: float | None

@@ -1,4 +1,8 @@
-"""The optimisation loop: resumable, interruptible, data resident on the device."""
+"""The optimisation loop: resumable, interruptible, data resident on the device.
+
+Runs that differ in their seed alone can share one loop: their weights are rows of one matrix, and in a batch board i
+belongs to model i % models.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,16 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from letgo.checkpoints import (
     append_line,
@@ -27,9 +33,10 @@ from letgo.checkpoints import (
 )
 from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
+from letgo.fast import supported
 from letgo.pinning import Clues
 from letgo.presets import KEEP, Config
-from letgo.shapes import CellMask, Symbols
+from letgo.shapes import CellMask, State, Symbols, Time
 from letgo.tasks import Problem
 
 EMA_EVERY = 10  # steps between two updates of the average
@@ -51,16 +58,29 @@ class TrainingData:
     boards: Tensor
     given: Tensor | None
     context: Tensor | None
+    starts: Tensor | None = None  # where the instances of each stacked model begin; None: they are everybody's
 
     @staticmethod
-    def of(problem: Problem, masks: str, device: torch.device) -> TrainingData:
-        context = None if problem.context is None else problem.context.to(device, torch.uint8)
-        given = problem.given.to(device) if masks == "data" else None
-        return TrainingData(problem.solution.to(device, torch.uint8), given, context)
+    def of(problem: Problem | Sequence[Problem], masks: str, device: torch.device) -> TrainingData:
+        """One problem for all models, or as many as there are models."""
+        problems, starts = ([problem] if isinstance(problem, Problem) else problem), None
+        if len(problems) > 1:
+            count = len(problems[0])
+            assert all(len(p) == count for p in problems), "stacked models have equally many instances"
+            starts = torch.arange(0, count * len(problems), count, device=device)
+        whole = Problem.cat(list(problems)) if len(problems) > 1 else problems[0]
+        context = None if whole.context is None else whole.context.to(device, torch.uint8)
+        given = whole.given.to(device) if masks == "data" else None
+        return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts)
 
     def draw(self, batch: int) -> tuple[Symbols, CellMask, Tensor | None]:
+        """With several models: `batch` boards in all, in turn for each model."""
         device, (count, cells) = self.boards.device, self.boards.shape
-        index = torch.randint(count, (batch,), device=device)
+        if self.starts is None:
+            index = torch.randint(count, (batch,), device=device)
+        else:
+            models = len(self.starts)
+            index = (torch.randint(count // models, (batch // models, models), device=device) + self.starts).flatten()
         given = random_clues(batch, cells, device) if self.given is None else self.given[index]
         return self.boards[index].long(), given, None if self.context is None else self.context[index].float()
 
@@ -79,39 +99,126 @@ def ema_weight(config: Config, step: int) -> float:
     return min(1.0, EMA_EVERY / horizon)
 
 
-class Trainer:
-    """Weights, optimiser and average of one run. `step()` is one optimiser step."""
+Shapes = dict[str, torch.Size]
+FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first argument holds the weights
 
-    def __init__(self, config: Config, data: TrainingData, device: torch.device, fast: bool | None = None):
+
+def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
+    """All weights as one row, in the order of `shapes`."""
+    return torch.cat([weights[name].detach().flatten() for name in shapes])
+
+
+def unpack(row: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    parts = row.split([shape.numel() for shape in shapes.values()])
+    return {name: part.view(shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}
+
+
+def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
+    """Any network as a function of its weights, for one row of them or several."""
+    shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
+
+    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+        return functional_call(network, unpack(row, shapes), (x_t, t, context))
+
+    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+        models = len(flat)
+        if models == 1:
+            return one(flat[0], x_t, t, context)
+        axes = (0, 1, 1, None if context is None else 1)
+        split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context)]
+        with sdpa_kernel(SDPBackend.MATH):  # the only attention that vmap knows
+            return vmap(one, axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
+
+    return shapes, call
+
+
+def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
+    """The same with fused blocks; they know no context."""
+    from letgo.fast.network import FastTransformer
+
+    fast = FastTransformer(network).train()  # pyright: ignore[reportArgumentType]
+    return fast.shapes, lambda flat, x_t, t, context: fast(flat, x_t, t)
+
+
+def precision_of(config: Config, device: torch.device) -> str:
+    cuda = device.type == "cuda"
+    precision = config.precision if config.precision != "auto" else ("bf16" if cuda else "fp32")
+    if precision not in ("bf16", "fp16", "fp32"):
+        raise LetgoError(f"unknown precision '{precision}'; choose bf16, fp16 or fp32")
+    if precision == "fp16" and not cuda:
+        raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
+    return precision
+
+
+def uses_fused_blocks(config: Config, device: torch.device, fast: bool | None = None) -> bool:
+    """They compute in bf16. Only with them are several seeds faster together than one after another."""
+    if device.type != "cuda" or fast is False or precision_of(config, device) != "bf16":
+        return False
+    return supported(config.build_model())
+
+
+class Trainer:
+    """Weights, optimiser and average of a run, or of several that differ in their seed. `step()` is a step of each.
+
+    Weights, average and Adam's moments are matrices with one row per model, see `pack`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: TrainingData,
+        device: torch.device,
+        fast: bool | None = None,
+        seeds: Sequence[int] = (),
+    ):
         self.config, self.data, self.device = config, data, device
-        torch.manual_seed(config.seed)
+        self.seeds = tuple(seeds) or (config.seed,)
         self.codec, self.path, self.objective = config.build_codec(), config.build_path(), config.build_objective()
-        self.model = config.build_model().to(device).train()
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.ema = [p.detach().clone() for p in self.parameters]
-        cuda = device.type == "cuda"
-        self.rate = torch.tensor(0.0, device=device)
-        self.optimizer = torch.optim.Adam(self.parameters, lr=self.rate, fused=cuda, capturable=cuda)
-        precision = config.precision if config.precision != "auto" else ("bf16" if cuda else "fp32")
-        if precision not in ("bf16", "fp16", "fp32"):
-            raise LetgoError(f"unknown precision '{precision}'; choose bf16, fp16 or fp32")
-        if precision == "fp16" and not cuda:
-            raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
-        self.precision = precision
-        self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
-        self.loss_sum: dict[str, Tensor] = {}  # since step `logged`
-        self.steps_done = self.logged = 0
+        self.precision = precision_of(config, device)
+        cuda, models = device.type == "cuda", len(self.seeds)
+        fused = uses_fused_blocks(config, device, fast)
         fast = cuda if fast is None else fast
+        fast = fast and (fused or models == 1)  # compiled, attention under vmap drops out to NaN (torch 2.13)
+        drawn = [_drawn(config, seed) for seed in self.seeds]
+        network = drawn[-1].to(device).train()
+        self.shapes, self.network = (fast_network if fused else plain_network)(network)
+        rows = [pack(dict(model.named_parameters()), self.shapes) for model in drawn]
+        self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
+        self.ema = self.flat.detach().clone()
+        compiled = fast and self.precision != "fp16"
+        self.rate = torch.tensor(0.0, device=device)
+        # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
+        self.optimizer = torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
+        self.adam = {
+            "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
+            "exp_avg": torch.zeros_like(self.ema),
+            "exp_avg_sq": torch.zeros_like(self.ema),
+        }
+        self.optimizer.state[self.flat] = self.adam
+        self.scaler = torch.GradScaler(device.type, enabled=self.precision == "fp16")
+        self.loss_sum: dict[str, Tensor] = {}  # one number per model, since its step `logged`
+        self.steps_done, self.logged = 0, [0] * models
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm_steps = 0
-        self.capture = fast and precision != "fp16"  # the scaler's skipped steps do not fit in a graph
-        self.losses: Callable[..., dict[str, Tensor]] = self._losses
+        self.warm_steps = self.captures = 0
+        self.capture = cuda and compiled  # the scaler's skipped steps do not fit in a graph
+        self.losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] = self._losses
+        self.update: Callable[[], object] = self.optimizer.step
         if fast:
             self.losses = torch.compile(self._losses, dynamic=False)
+        if compiled:
+            self.update = torch.compile(self.optimizer.step, dynamic=False)
 
-    def _losses(self, symbols: Symbols, given: CellMask, context: Tensor | None) -> dict[str, Tensor]:
+    def _losses(
+        self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is minimised, and the losses of each model."""
         x0 = self.codec.encode(symbols)
-        return self.objective(self.model, self.path, x0, Clues(x0, given), context)
+
+        def model(x_t: State, t: Time, context: Tensor | None) -> State:
+            return self.network(flat, x_t, t, context)
+
+        losses = self.objective(model, self.path, x0, Clues(x0, given), context, len(self.seeds))
+        return losses["loss"].sum(), losses
 
     def _autocast(self) -> Any:
         if self.precision == "fp32":
@@ -122,19 +229,23 @@ class Trainer:
     def _body(self) -> None:
         """Everything of a step that a CUDA graph can replay."""
         with self._autocast():
-            losses = self.losses(*self.data.draw(self.config.batch))
-        self.scaler.scale(losses["loss"]).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+            total, losses = self.losses(self.flat, *self.data.draw(len(self.seeds) * self.config.batch))
+        if self.scaler.is_enabled():
+            self.scaler.scale(total).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            total.backward()
+            self.update()
         for name, value in losses.items():
-            self.loss_sum.setdefault(name, torch.zeros((), device=self.device)).add_(value.detach())
+            self.loss_sum.setdefault(name, torch.zeros(len(self.seeds), device=self.device)).add_(value.detach())
 
     def step(self) -> None:
         step = self.steps_done
         self.rate.fill_(learning_rate(self.config, step))
         if self.device.type != "cuda":
             # Seeding every step makes a resumed run equal to an uninterrupted one, bit for bit.
-            torch.manual_seed((self.config.seed << 32) + step)
+            torch.manual_seed((self.seeds[0] << 32) + step)
         if self.graph is not None:
             self.graph.replay()
         else:
@@ -145,67 +256,92 @@ class Trainer:
                 self._capture()
         self.steps_done = step + 1
         if self.steps_done % EMA_EVERY == 0:
-            weight = ema_weight(self.config, step + 1)
-            live = [p.detach() for p in self.parameters]
-            torch._foreach_lerp_(self.ema, live, weight)  # pyright: ignore[reportPrivateImportUsage]
+            self.ema.lerp_(self.flat.detach(), ema_weight(self.config, step + 1))
 
     def _capture(self) -> None:
         torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
+        self.captures += 1
         with torch.cuda.graph(self.graph):
             self._body()
 
-    def mean_losses(self) -> dict[str, float]:
-        """The means since the last call."""
-        steps, self.logged = self.steps_done - self.logged, self.steps_done
-        means = {name: float(total) / max(steps, 1) for name, total in self.loss_sum.items()}
+    def mean_losses(self) -> list[dict[str, float]]:
+        """Each model's means since the last call."""
+        steps = [max(self.steps_done - logged, 1) for logged in self.logged]
+        self.logged = [self.steps_done] * len(self.seeds)
+        totals = torch.stack([*self.loss_sum.values()], 1).tolist() if self.loss_sum else [[] for _ in self.seeds]
         for total in self.loss_sum.values():
             total.zero_()
-        return means
+        names = list(self.loss_sum)
+        return [
+            {name: value / count for name, value in zip(names, row, strict=True)}
+            for row, count in zip(totals, steps, strict=True)
+        ]
 
-    def finite(self) -> bool:
-        return all(bool(x.isfinite().all()) for x in [*self.loss_sum.values(), *self.parameters])
+    def finite(self) -> list[bool]:
+        """For each model, whether its weights and losses are."""
+        numbers = torch.cat([self.flat.detach(), *(total[:, None] for total in self.loss_sum.values())], 1)
+        return numbers.isfinite().all(1).tolist()
 
-    def weights(self, kind: str) -> dict[str, Tensor]:
-        names = [n for n, p in self.model.named_parameters() if p.requires_grad]
-        values = self.ema if kind == "ema" else self.parameters
-        return {n: v.detach() for n, v in zip(names, values, strict=True)}
+    def _matrix(self, kind: str) -> Tensor:
+        return {"raw": self.flat.detach(), "ema": self.ema, **self.adam}[kind]
 
-    def state(self) -> dict[str, Any]:
+    def weights(self, kind: str, model: int = 0) -> dict[str, Tensor]:
+        """A copy by name, on the CPU: 'raw', 'ema', or a moment of Adam, 'exp_avg' or 'exp_avg_sq'."""
+        row = self._matrix(kind)[model].cpu()
+        return {name: value.clone() for name, value in unpack(row, self.shapes).items()}
+
+    def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str, model: int = 0) -> None:
+        if self.shapes != {name: value.shape for name, value in weights.items()}:
+            raise LetgoError(f"{whose} belongs to another network than {self.config.name}")
+        self._matrix(kind)[model].copy_(pack(weights, self.shapes))
+
+    def state(self, model: int = 0) -> dict[str, Any]:
+        """What one model needs to go on, alone or beside others."""
         return {
             "step": self.steps_done,
-            "config": self.config.as_dict(),
-            "raw": self.weights("raw"),
-            "ema": self.weights("ema"),
-            "optimizer": self.optimizer.state_dict()["state"],
+            "config": replace(self.config, seed=self.seeds[model]).as_dict(),
+            "raw": self.weights("raw", model),
+            "ema": self.weights("ema", model),
+            "optimizer": {
+                "step": float(self.adam["step"]),
+                "exp_avg": self.weights("exp_avg", model),
+                "exp_avg_sq": self.weights("exp_avg_sq", model),
+            },
             "scaler": self.scaler.state_dict(),
-            "loss_sum": self.loss_sum,
-            "logged": self.logged,
+            "loss_sum": {name: total[model].cpu().clone() for name, total in self.loss_sum.items()},
+            "logged": self.logged[model],
         }
 
-    def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str) -> None:
-        mine = self.weights(kind)
-        if {n: v.shape for n, v in mine.items()} != {n: v.shape for n, v in weights.items()}:
-            raise LetgoError(f"{whose} belongs to another network than {self.config.name}")
-        for name, target in mine.items():
-            target.copy_(weights[name])
-
-    def restore(self, state: dict[str, Any]) -> None:
-        for kind in ("raw", "ema"):
-            self.set_weights(kind, state[kind], "the saved state")
-        full = self.optimizer.state_dict()
-        full["state"] = state["optimizer"]
-        self.optimizer.load_state_dict(full)
-        self.rate = torch.tensor(0.0, device=self.device)  # load_state_dict copies the rate
-        self.optimizer.param_groups[0]["lr"] = self.rate
-        if self.scaler.is_enabled() and state.get("scaler"):
-            self.scaler.load_state_dict(state["scaler"])
-        self.steps_done = int(state["step"])
-        self.logged = int(state.get("logged", self.steps_done))
-        self.loss_sum = {name: total.to(self.device) for name, total in state.get("loss_sum", {}).items()}
+    def restore(self, *states: dict[str, Any]) -> None:
+        """One state per model, all of the same step."""
+        if len({int(state["step"]) for state in states}) != 1 or len(states) != len(self.seeds):
+            raise LetgoError("models trained together need one state each, all of the same step")
+        for model, state in enumerate(states):
+            if not {"step", "exp_avg", "exp_avg_sq"} <= state["optimizer"].keys():
+                raise LetgoError("the saved state was written by another version; start from its weights with --init")
+            for kind in ("raw", "ema"):
+                self.set_weights(kind, state[kind], "the saved state", model)
+            for kind in ("exp_avg", "exp_avg_sq"):
+                self.set_weights(kind, state["optimizer"][kind], "the saved state", model)
+        first = states[0]
+        self.adam["step"].fill_(first["optimizer"]["step"])
+        if self.scaler.is_enabled() and first.get("scaler"):
+            self.scaler.load_state_dict(first["scaler"])
+        self.steps_done = int(first["step"])
+        self.logged = [int(state["logged"]) for state in states]
+        self.loss_sum = {
+            name: torch.stack([state["loss_sum"][name] for state in states]).to(self.device)
+            for name in first["loss_sum"]
+        }
         if self.device.type == "cuda":
-            torch.cuda.manual_seed((self.config.seed << 32) + self.steps_done)
+            torch.cuda.manual_seed((self.seeds[0] << 32) + self.steps_done)
+
+
+def _drawn(config: Config, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return config.build_model()
 
 
 @contextmanager
@@ -234,84 +370,182 @@ class Result:
     signal: int = 0
 
 
+@dataclass
+class Run:
+    """The folder of one seed, with what it says of the past."""
+
+    config: Config
+    out: Path
+    state: dict[str, Any] | None
+    writer: Any = None
+
+    @staticmethod
+    def open(config: Config, out: Path) -> Run:
+        state = load_state(out / "state.pt") if (out / "state.pt").exists() else None
+        if state is not None:
+            _check_same_run(config, state, out)
+        elif any((out / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
+            raise LetgoError(f"{out} holds a run without its state.pt; restore that file or choose another --out")
+        return Run(config, out, state)
+
+    @property
+    def step(self) -> int:
+        return 0 if self.state is None else int(self.state["step"])
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.state is None else float(self.state.get("seconds", 0.0))
+
+    def begin(self, tensorboard: bool) -> None:
+        write_json(self.out / "config.json", self.config.as_dict())
+        remove_leftovers(self.out)
+        (self.out / "validation.json").unlink(missing_ok=True)  # it speaks of weights that are about to be replaced
+        _drop_later_lines(self.out / "metrics.jsonl", self.step)
+        self.writer = _summary_writer(self.out) if tensorboard else None
+
+    def log(self, step: int, losses: dict[str, float], speed: float) -> None:
+        line = json.dumps({"step": step, **losses, "steps_per_second": round(speed, 2)})
+        append_line(self.out / "metrics.jsonl", line)
+        if self.writer is not None:
+            for name, value in losses.items():
+                self.writer.add_scalar(name, value, step)
+
+    def keep(self, step: int, **kinds: dict[str, Tensor]) -> None:
+        both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
+        save_weights(self.out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
+
+    def save(self, state: dict[str, Any]) -> None:
+        save_state(self.out / "state.pt", state)
+        save_weights(self.out / "model.safetensors", state["ema"])
+        self.state = state
+
+
+Report = Callable[[int, int, float, dict[str, float]], None]  # step, of how many, steps per second, losses
+
+
 def train(
     config: Config,
-    problem: Callable[[], Problem],
+    problem: Callable[[], Problem | Sequence[Problem]],
     out: Path,
     device: torch.device,
     max_seconds: float | None = None,
     keep: tuple[int, ...] = KEEP,
-    report: Callable[[int, int, float, dict[str, float]], None] | None = None,
+    report: Report | None = None,
     log_every: int = 100,
     tensorboard: bool = False,
     fast: bool | None = None,
+    seeds: Sequence[int] = (),
 ) -> Result:
-    """Train, or go on with, the run in `out`. `problem` supplies the training instances when they are needed."""
-    started = time.monotonic()
-    state = load_state(out / "state.pt") if (out / "state.pt").exists() else None
-    if state is not None:
-        config = _same_run(config, state, out)
-    elif any((out / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
-        raise LetgoError(f"{out} holds a run without its state.pt; restore that file or choose another --out")
-    trainer = Trainer(config, TrainingData.of(problem(), config.masks, device), device, fast)
-    spent = 0.0
-    if state is None and config.init is not None:
+    """Train, or go on with, the run in `out`; with `seeds`, the runs in its folders s0, s1, ... together.
+
+    `problem` supplies the training instances when they are needed: one set for all seeds, or one for each. Runs that
+    stand at different steps first catch up with one another.
+    """
+    started = begun = time.monotonic()
+    deadline = math.inf if max_seconds is None else started + max_seconds
+    folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
+    runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
+    problems = problem()
+    result = Result(0, 0.0, "done")
+    for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
+        group = [i for i, run in enumerate(runs) if until is None or run.step < until]
+        mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
+        data = TrainingData.of(mine, config.masks, device)
+        trainer = _trainer(config, data, device, fast, [runs[i] for i in group])
+        loop = Loop(trainer, [runs[i] for i in group], begun, deadline, keep, report, log_every, tensorboard)
+        result = loop.run(config.steps if until is None else until)
+        if result.stopped_by != "done":
+            break
+        begun = time.monotonic()
+    return result
+
+
+def _trainer(
+    config: Config, data: TrainingData, device: torch.device, fast: bool | None, runs: Sequence[Run]
+) -> Trainer:
+    """With the runs' states, or the weights that they start from."""
+    trainer = Trainer(config, data, device, fast, [run.config.seed for run in runs])
+    if config.init is not None and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
-        for kind in ("raw", "ema"):
-            trainer.set_weights(kind, dict(network.named_parameters()), f"model '{config.init}'")
-    if state is not None:
-        trainer.restore(state)
-        spent = float(state.get("seconds", 0.0))
-    write_json(out / "config.json", config.as_dict())
-    remove_leftovers(out)
-    (out / "validation.json").unlink(missing_ok=True)  # it speaks of weights that are about to be replaced
-    metrics = out / "metrics.jsonl"
-    _drop_later_lines(metrics, trainer.steps_done)
-    writer = _summary_writer(out) if tensorboard else None
+        for model in range(len(runs)):
+            for kind in ("raw", "ema"):
+                trainer.set_weights(kind, dict(network.named_parameters()), f"model '{config.init}'", model)
+    if any(run.state is not None for run in runs):
+        trainer.restore(*(run.state or trainer.state(model) for model, run in enumerate(runs)))
+    return trainer
 
-    def save() -> None:
-        if not trainer.finite():
-            raise _diverged(out, trainer.steps_done)
-        save_state(out / "state.pt", {**trainer.state(), "seconds": spent + time.monotonic() - started})
-        save_weights(out / "model.safetensors", trainer.weights("ema"))
 
-    save()  # from here on a killed run can be resumed, even before its first minute is over
-    last_save = timed_at = time.monotonic()
-    timed_from = trainer.steps_done
-    stopped_by, caught_signal = "done", 0
-    with interruptible() as caught:
-        while trainer.steps_done < config.steps:
-            if caught:
-                stopped_by, caught_signal = "signal", caught[0]
-                break
-            if max_seconds is not None and time.monotonic() - started >= max_seconds:
-                stopped_by = "time"
-                break
-            trainer.step()
-            step = trainer.steps_done
-            if step % log_every == 0 or step == config.steps:
-                losses = trainer.mean_losses()
-                if not all(map(math.isfinite, losses.values())):
-                    raise _diverged(out, step)
-                now = time.monotonic()
-                speed = (step - timed_from) / max(now - timed_at, 1e-9)
-                timed_from, timed_at = step, now
-                append_line(metrics, json.dumps({"step": step, **losses, "steps_per_second": round(speed, 2)}))
-                if writer is not None:
-                    for name, value in losses.items():
-                        writer.add_scalar(name, value, step)
-                if report is not None:
-                    report(step, config.steps, speed, losses)
-            if step in keep:
-                both = {f"{k}.{n}": v for k in ("raw", "ema") for n, v in trainer.weights(k).items()}
-                save_weights(out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
-            if time.monotonic() - last_save > SAVE_SECONDS:
-                save()
-                last_save = time.monotonic()
-        save()
-    if writer is not None:
-        writer.close()
-    return Result(trainer.steps_done, spent + time.monotonic() - started, stopped_by, caught_signal)
+@dataclass
+class Loop:
+    """Steps, with what happens between them: logging, keeping, saving, stopping."""
+
+    trainer: Trainer
+    runs: Sequence[Run]
+    begun: float
+    deadline: float
+    keep: tuple[int, ...]
+    report: Report | None
+    log_every: int
+    tensorboard: bool
+    before: list[float] = field(default_factory=list)  # seconds that each run took until now
+    timed_from: int = 0
+    timed_at: float = 0.0
+
+    def run(self, until: int) -> Result:
+        trainer, stopped_by, caught_signal = self.trainer, "done", 0
+        self.before = [run.seconds for run in self.runs]
+        for run in self.runs:
+            run.begin(self.tensorboard)
+        self.save()  # from here on a killed run can be resumed, even before its first minute is over
+        last_save = time.monotonic()
+        self.timed_from, self.timed_at = trainer.steps_done, last_save
+        with interruptible() as caught:
+            while trainer.steps_done < until:
+                if caught:
+                    stopped_by, caught_signal = "signal", caught[0]
+                    break
+                if time.monotonic() >= self.deadline:
+                    stopped_by = "time"
+                    break
+                trainer.step()
+                step = trainer.steps_done
+                if step % self.log_every == 0 or step == trainer.config.steps:
+                    self.log()
+                if step in self.keep:
+                    for model, run in enumerate(self.runs):
+                        run.keep(step, raw=trainer.weights("raw", model), ema=trainer.weights("ema", model))
+                if time.monotonic() - last_save > SAVE_SECONDS:
+                    self.save()
+                    last_save = time.monotonic()
+            self.save()
+        for run in self.runs:
+            if run.writer is not None:
+                run.writer.close()
+        return Result(trainer.steps_done, max(run.seconds for run in self.runs), stopped_by, caught_signal)
+
+    def log(self) -> None:
+        step, losses = self.trainer.steps_done, self.trainer.mean_losses()
+        self.check([all(map(math.isfinite, mine.values())) for mine in losses])
+        now = time.monotonic()
+        speed = (step - self.timed_from) / max(now - self.timed_at, 1e-9)
+        self.timed_from, self.timed_at = step, now
+        for run, mine in zip(self.runs, losses, strict=True):
+            run.log(step, mine, speed)
+        if self.report is not None:
+            means = {name: sum(mine[name] for mine in losses) / len(losses) for name in losses[0]}
+            self.report(step, self.trainer.config.steps, speed, means)
+
+    def save(self) -> None:
+        self.check(self.trainer.finite())
+        states = [self.trainer.state(model) for model in range(len(self.runs))]
+        spent = time.monotonic() - self.begun
+        for run, state, before in zip(self.runs, states, self.before, strict=True):
+            run.save({**state, "seconds": before + spent})
+
+    def check(self, finite: Sequence[bool]) -> None:
+        for run, good in zip(self.runs, finite, strict=True):
+            if not good:
+                raise _diverged(run.out, self.trainer.steps_done)
 
 
 def _diverged(out: Path, step: int) -> LetgoError:
@@ -321,7 +555,7 @@ def _diverged(out: Path, step: int) -> LetgoError:
     )
 
 
-def _same_run(config: Config, state: dict[str, Any], out: Path) -> Config:
+def _check_same_run(config: Config, state: dict[str, Any], out: Path) -> None:
     """A resumed run keeps its configuration; only the length and the end of its schedule may change."""
     saved = Config.from_dict(state["config"])
     free = {"steps": config.steps, "decay": config.decay}
@@ -334,7 +568,6 @@ def _same_run(config: Config, state: dict[str, Any], out: Path) -> Config:
         )
     if state["step"] > config.steps:
         raise LetgoError(f"{out} is at step {state['step']} already, past --steps {config.steps}; choose another --out")
-    return config
 
 
 def _drop_later_lines(path: Path, step: int) -> None:

@@ -1,16 +1,24 @@
-"""One door to every kind of puzzle file, by its suffix."""
+"""One door to every kind of puzzle file, by its suffix, and to the train, valid and test files of a folder."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
 
 from letgo.data.files import FilePath, place
 from letgo.data.maze_hard import read_maze_hard
 from letgo.data.puzzles import read_puzzles
 from letgo.data.store import load_npz
-from letgo.data.sudoku_extreme import CELLS, read_sudoku_extreme
+from letgo.data.sudoku_extreme import CELLS, has_all_groups, read_sudoku_extreme, sample_by_source
 from letgo.errors import LetgoError
 from letgo.tasks.maze import Maze
 from letgo.tasks.problem import Problem, Task
 from letgo.tasks.sudoku import Sudoku
+
+SUFFIXES = ("npz", "csv", "csv.gz")
+HUB = {"sudoku": "sudoku-extreme", "sudoku-extreme": "sudoku-extreme", "maze": "maze-hard"}
+HELD_OUT = 2_000  # rows, but at most a tenth, at the end of a train file without a valid file beside it
 
 
 def load_problems(path: FilePath, task: Task, solved: bool = False) -> Problem:
@@ -27,6 +35,62 @@ def load_problems(path: FilePath, task: Task, solved: bool = False) -> Problem:
     if solved:
         _refuse_unsolved(path, problem, task)
     return problem
+
+
+def load_split(data: FilePath, task: Task, split: str) -> Problem:
+    """'train', 'valid' or 'test' of a folder (or of the hub's data set); a file is taken for any of them.
+
+    The hub's data sets have no validation file: there the last rows of train.csv are held out for it.
+    """
+    folder = _folder(data, task)
+    if folder is None:
+        return load_problems(data, task, solved=split == "train")
+    own = _split_file(folder, split)
+    if own is not None and (split != "train" or _split_file(folder, "valid") is not None):
+        return load_problems(own, task)
+    train = _split_file(folder, "train")
+    if split == "test" or train is None:
+        names = ", ".join(f"{split}.{suffix}" for suffix in SUFFIXES)
+        raise LetgoError(f"{place(folder)}: no file for {split} in it; expected one of {names}")
+    problem = load_problems(train, task)
+    kept = len(problem) - _held_out(len(problem))
+    return problem[:kept] if split == "train" else problem[kept:]
+
+
+def load_training(data: FilePath, task: Task, count: int, rng: np.random.Generator) -> Problem:
+    """Training instances: all of them, but of a Sudoku-Extreme file with made-up sources `count` by source.
+
+    Such a file does not have the sources' own shares; the hub's has, and is taken whole.
+    """
+    folder = _folder(data, task)
+    path = data if folder is None else _split_file(folder, "train")
+    if task.name != "sudoku-extreme" or path is None or file_kind(path) != "csv":
+        return load_split(data, task, "train")
+    table = read_sudoku_extreme(path)
+    if folder is not None and _split_file(folder, "valid") is None:
+        table = table[: len(table) - _held_out(len(table))]
+    made_up = any(name.startswith("generated_") for name in table.source_names)
+    return (sample_by_source(table, count, rng) if made_up and has_all_groups(table) else table).problem
+
+
+def _folder(data: FilePath, task: Task) -> Path | None:
+    """None for a file. 'hub' fetches the task's data set first, where it is not there yet."""
+    if str(data) != "hub":
+        return Path(data) if Path(data).is_dir() else None
+    if task.name not in HUB:
+        raise LetgoError(f"--data hub: the hub has no data set for {task.name}; choose one of {', '.join(HUB)}")
+    from letgo.data.fetch import fetch
+
+    return fetch(HUB[task.name])[0].parent
+
+
+def _split_file(folder: Path, split: str) -> Path | None:
+    paths = (folder / f"{split}.{suffix}" for suffix in SUFFIXES)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _held_out(rows: int) -> int:
+    return min(HELD_OUT, rows // 10)
 
 
 def _refuse_unsolved(path: FilePath, problem: Problem, task: Task) -> None:

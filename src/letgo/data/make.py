@@ -21,6 +21,7 @@ from letgo.errors import LetgoError
 from letgo.tasks.connectivity import Connectivity
 from letgo.tasks.maze import Maze
 from letgo.tasks.problem import Problem, Task
+from letgo.tasks.queens import Queens
 from letgo.tasks.sudoku import Sudoku
 from letgo.tasks.sudoku_search import minimal_puzzles
 
@@ -43,6 +44,8 @@ def make(
         raise LetgoError(f"--seed {seed}: expected 0 or more")
     rng, regime = np.random.default_rng(seed), regime or default_regime(task)
     at_once, parts = LARGE_AT_ONCE if task.cells >= LARGE else AT_ONCE, []
+    if isinstance(task, Queens) and regime == "train":
+        at_once = count  # no board of the training split twice
     for start in range(0, count, at_once):
         parts.append(_instances(task, min(at_once, count - start), rng, regime))
         progress(min(start + at_once, count), count)

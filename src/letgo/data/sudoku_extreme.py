@@ -87,6 +87,11 @@ def sample_by_source(
     return table[rng.permutation(np.concatenate(chosen))]
 
 
+def has_all_groups(table: SudokuTable) -> bool:
+    """Whether every group of SHARES has rows, so that `sample_by_source` can draw from it."""
+    return all(len(_rows_of(table, group)) for group in SHARES)
+
+
 def _parse(rows: list[Row]) -> SudokuTable:
     sources, questions, answers, ratings = zip(*rows, strict=True)
     question = cells("question", questions, CELLS, QUESTION)

@@ -87,9 +87,15 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, dim)
 
-    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
+    def embedded(self, x_t: State, t: Time) -> Hidden:
         place = sum(table(row) for table, row in zip(self.tables, self.positions, strict=True))
-        x = self.embed(x_t) + place + self.time(t)
+        return self.embed(x_t) + place + self.time(t)
+
+    def read(self, x: Hidden) -> State:
+        return self.head(self.norm(x))
+
+    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
+        x = self.embedded(x_t, t)
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x)).to(x_t.dtype)
+        return self.read(x).to(x_t.dtype)

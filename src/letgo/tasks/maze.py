@@ -37,7 +37,7 @@ class Maze(Task):
     cells: int = field(init=False)
     name = "maze"
     symbols = 5
-    regimes = ("valid", "test")  # as is 'train': the same distribution; the draws differ by their rng
+    regimes = ("test", "valid")  # as is 'train': the same distribution; the draws differ by their rng
 
     def __post_init__(self) -> None:
         if self.size < 3:

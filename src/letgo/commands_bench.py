@@ -1,0 +1,39 @@
+"""`letgo bench`: words in, a table of speeds out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+
+import torch
+
+from letgo.bench import bench_sample, bench_train, summary
+from letgo.checkpoints import write_json
+from letgo.errors import LetgoError
+from letgo.presets import preset
+from letgo.solver import pick_device
+
+
+def run(args: argparse.Namespace) -> int:
+    config, device = preset(args.preset), pick_device(args.device)
+    torch.set_num_threads(args.threads)
+    watched = not args.quiet and (args.progress or sys.stderr.isatty())
+
+    def say(text: str) -> None:
+        if watched:
+            print(text, file=sys.stderr)
+
+    if args.what == "train":
+        config = replace(config, batch=args.batch or config.batch)
+        report = bench_train(config, device, args.steps, args.repeats, args.seeds, say)
+    elif args.seeds != 1:
+        raise LetgoError("--seeds is for `letgo bench train`; sampling has one model")
+    else:
+        report = bench_sample(config, device, args.batch, args.steps, args.repeats, args.threads, say)
+    report = {**report, "command": args.command_line}
+    if args.out:
+        write_json(args.out, report)
+    print(json.dumps(report, indent=2) if args.json else summary(report))
+    return 0

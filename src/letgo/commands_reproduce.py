@@ -1,0 +1,163 @@
+"""`letgo reproduce`: measure what a table of the paper needs, and write the page from the results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from letgo.data.files import written_atomically
+from letgo.errors import LetgoError
+from letgo.paper import RULES, TABLE5, TABLES
+from letgo.progress import Progress
+from letgo.reproduce import coverage, plots
+from letgo.reproduce.measure import Session, run_solve, run_tables, run_tune
+from letgo.reproduce.page import Page
+from letgo.reproduce.plan import QUICK_COUNT, Limits
+from letgo.reproduce.store import Store
+from letgo.tasks import TASKS
+
+TARGETS = {
+    "table1": "success rates of every task, sampler and objective; and verified solving",
+    "table5": "EM decay's settings as tuned on validation instances",
+    "table7": "mazes: valid and shortest paths; and verified solving of them",
+    "table8": "Sudoku, 21 clues, 500 sampling steps: beside the paper's runs of 200,000 steps",
+    "table12": "distance to one-hot",
+    "table13": "share of cells in a broken rule",
+    "table14": "distinct boards among the valid ones",
+    "table15": "coverage of the 14-queens boards from 500,000 samples (--count)",
+    "solve": "verified solving alone: ten tries with early exit, beside pass@1 and pass@10",
+    "solutions": "App. O.3: 1,000 draws from each of 50 puzzles (--count) with several solutions",
+    "page": "no measurement: the page and its plot from the files in --out",
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.list:
+        for name, text in TARGETS.items():
+            print(f"{name:10} {text}")
+        return 0
+    names = list(dict.fromkeys(args.names))
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown or not names:
+        said = f"unknown table '{unknown[0]}'" if unknown else "name a table"
+        raise LetgoError(f"{said}; `letgo reproduce --list` shows {', '.join(TARGETS)}")
+    root = checkout()
+    out = args.out or ((root or Path()) / "results")
+    if args.quick and args.out is None:
+        out = out / "quick"
+    session = make_session(args, out)
+    _measure(session, names)
+    for what, why in session.skipped.items():
+        print(f"left out: {what} ({why})", file=sys.stderr)
+    if not args.dry_run:
+        _report(args, session.store, names, root)
+    return 0
+
+
+def make_session(args: argparse.Namespace, out: Path) -> Session:
+    if args.models is not None and not args.models.is_dir():
+        raise LetgoError(f"--models {args.models}: no such folder; it should hold a run folder for each model")
+    for name in args.tasks or ():
+        if name not in TASKS:
+            raise LetgoError(f"--tasks: unknown task '{name}'; choose from {', '.join(TASKS)}")
+    for name in args.rules or ():
+        if name not in RULES:
+            raise LetgoError(f"--rules: '{name}' is in no table; choose from {', '.join(RULES)}")
+
+    def progress(label: str) -> Callable[[int, int], None]:
+        return Progress(label, args.progress, args.quiet)
+
+    def say(text: str) -> None:
+        if args.dry_run or not args.quiet:
+            print(text, flush=True)
+
+    return Session(
+        Store(_own_folder(out) if args.quick and args.out is None and not args.dry_run else out),
+        args.models,
+        args.also or (),
+        (0,) if args.quick and args.seeds is None else args.seeds or (0, 1, 2),
+        args.device,
+        data_files(args.data or []),
+        Limits(args.tasks, args.rules, args.count, args.quick),
+        args.batch or (min(args.count or QUICK_COUNT, QUICK_COUNT) if args.quick else None),  # quicker than one by one
+        args.plain,
+        args.threads,
+        args.force,
+        args.dry_run,
+        say,
+        progress,
+    )
+
+
+def data_files(given: list[str]) -> dict[str, str]:
+    """--data FILE is Sudoku-Extreme's; --data TASK=FILE is another task's. `letgo data fetch` puts it in ./data."""
+    files = {}
+    for text in given:
+        task, equals, path = text.partition("=")
+        known = bool(equals) and task in TASKS
+        files[task if known else "sudoku-extreme"] = path if known else text
+    fetched = Path("data") / "sudoku-extreme"
+    if "sudoku-extreme" not in files and fetched.is_dir():
+        files["sudoku-extreme"] = str(fetched)
+    for task, path in files.items():
+        if path != "hub" and not Path(path).exists():
+            raise LetgoError(f"--data {path}: no such file or folder for {task}")
+    return files
+
+
+def _measure(session: Session, names: list[str]) -> None:
+    """Tables of the grid kind together: they share their reports."""
+    grids = [name for name in names if name in TABLES]
+    if session.limits.quick and session.limits.tasks is None and "table7" not in names:
+        every = tuple(task for task in TASKS if task != "maze")
+        session.limits = Limits(every, session.limits.rules, session.limits.count, True)
+    if grids:
+        run_tables(session, grids)
+    if "solve" in names:
+        run_solve(session)
+    if "table5" in names:
+        run_tune(session, tuple(TABLE5))
+    if "table15" in names:
+        coverage.run_coverage(session)
+    if "solutions" in names:
+        coverage.run_solutions(session)
+
+
+def _report(args: argparse.Namespace, store: Store, names: list[str], root: Path | None) -> None:
+    """The sections on the terminal; the whole page where it belongs to these results."""
+    page = Page(store, args.quick)
+    ours = root is not None and store.folder.resolve() == (root / "results").resolve()
+    path = args.page or (root / "docs" / "results.md" if root is not None and ours and not args.quick else None)
+    if names != ["page"] and not args.quiet:
+        print(page.text([name for name in names if name != "page"]))
+    if path is None:
+        if "page" in names:
+            raise LetgoError(f"{store.folder} is no results folder of a letgo checkout; say where with --page FILE")
+        return
+    with written_atomically(path) as file:
+        file.write(page.text().encode())
+    print(f"wrote {path}")
+    if plots.available() and plots.table1_points(store) and not args.quick:
+        picture = path.parent / "assets" / "table1.svg"
+        if not picture.is_file() or plots.drawn_digest(picture) != plots.digest(plots.table1_points(store)):
+            plots.draw_table1(store, picture)
+            print(f"wrote {picture}")
+
+
+def checkout() -> Path | None:
+    """The root of letgo's source tree that we stand in, if we do."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        project = folder / "pyproject.toml"
+        if project.is_file() and 'name = "letgo"' in project.read_text(encoding="utf-8"):
+            return folder
+    return None
+
+
+def _own_folder(folder: Path) -> Path:
+    """A folder that git leaves alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    return folder

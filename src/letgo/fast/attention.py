@@ -1,0 +1,59 @@
+"""Attention for heads of size 16: one kernel per direction, see attention.cu."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from letgo.fast.cuda import kernel
+
+SIZE = 16  # the head size that the kernels are written for
+MOST_CELLS = 1152  # whose queries, keys, values and gradients fit in a block's shared memory
+SCALE = 65536  # dropout probabilities are whole multiples of 1 / SCALE
+
+
+def reference(qkv: Tensor, heads: int, dropout: float = 0.0) -> Tensor:
+    """The plain twin: packed (batch, cells, 3 * width) in, (batch, cells, width) out."""
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout).transpose(1, 2).flatten(2)
+
+
+def tiles(cells: int) -> tuple[int, int, int]:
+    """Tiles of 16 rows, keys in the forward pass's shared memory, threads (as in attention.cu)."""
+    count = -(-cells // 16)
+    chunk = count if count <= 8 else 4
+    return count, -(-count // chunk) * chunk * 16, 32 * min(count, 16)
+
+
+def padded(cells: int) -> int:
+    return -(-cells // 8) * 8
+
+
+def forward(
+    qkv: Tensor, boards: int, cells: int, seed: Tensor, heads: int, dropout: float, site: int = 0, models: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Mixed values and each row's log-sum-exp (base 2), from packed qkv in cores, those of `models` one after another.
+
+    Dropout follows `seed`, one int64 on the device, and `site`.
+    """
+    out = qkv.new_empty(len(qkv), heads * SIZE)
+    lse = torch.empty(boards, heads, cells, device=qkv.device)
+    _, keys, threads = tiles(cells)
+    numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
+    launch = kernel("attention.cu", "attention_forward", keys * 96, **numbers)
+    launch((boards * heads,), threads, qkv, seed, out, lse, boards // models, site)
+    return out, lse
+
+
+def backward(
+    qkv: Tensor, seed: Tensor, out: Tensor, lse: Tensor, dout: Tensor, dropout: float, site: int = 0, models: int = 1
+) -> Tensor:
+    """The gradient at the packed qkv, in cores."""
+    boards, heads, cells = lse.shape
+    dqkv = torch.empty_like(qkv)
+    count, _, threads = tiles(cells)
+    numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
+    launch = kernel("attention.cu", "attention_backward", count * 16 * 200, **numbers)
+    launch((boards * heads,), threads, qkv, seed, out, lse, dout, dqkv, boards // models, site)
+    return dqkv

@@ -1,0 +1,219 @@
+"""The stack of Transformer blocks as one operation with its own backward pass: fused kernels, no autograd inside.
+
+Several models of one shape can be stacked: their weights lie in the rows of one matrix, their boards side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from letgo.fast import attention
+from letgo.fast.cuda import kernel, multiprocessors
+
+MATRICES = ("attention.qkv.weight", "attention.out.weight", "mlp.0.weight", "mlp.2.weight")
+VECTORS = (
+    "attention.qkv.bias", "attention.out.bias", "mlp.0.bias", "mlp.2.bias",
+    "norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias",
+)  # fmt: skip
+WIDTH = 128  # that the kernels are written for
+SAVED = 4  # tensors that a layer keeps for its backward pass, besides its input
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Stacked models, boards of each, cells of a board; and the network's own numbers."""
+
+    models: int
+    boards: int
+    cells: int
+    heads: int
+    hidden: int
+    depth: int
+    dropout: float
+    multiprocessors: int = 132
+
+    @property
+    def warps(self) -> int:
+        """Of a block: one large block per multiprocessor where that is enough, otherwise three small ones."""
+        return 12 if self.models * -(-self.tokens // 192) <= self.multiprocessors else 4
+
+    @property
+    def blocks(self) -> int:
+        return 12 // self.warps
+
+    @property
+    def tokens(self) -> int:
+        return self.boards * self.cells
+
+    @property
+    def rows(self) -> int:
+        """Of a tensor kept in cores: each model's cells, rounded up to whole cores."""
+        return self.models * attention.padded(self.tokens)
+
+    @property
+    def layer(self) -> int:
+        """Parameters of a layer, in the order of MATRICES and VECTORS."""
+        return 4 * WIDTH * WIDTH + 2 * WIDTH * self.hidden + 9 * WIDTH + self.hidden
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [f"blocks.{i}.{name}" for i in range(self.depth) for name in (*MATRICES, *VECTORS)]
+
+    def launch(self, name: str, *arguments: Tensor | int) -> None:
+        """A kernel of blocks.cu over all cells."""
+        numbers = {"HIDDEN": self.hidden, "WARPS": self.warps, "BLOCKS": self.blocks}
+        made = kernel("blocks.cu", name, SHARED[name](self.warps), DROP=round(self.dropout * attention.SCALE), **numbers)
+        made((-(-self.tokens // (16 * self.warps)), self.models), 32 * self.warps, *arguments)
+
+
+RING, PIECE, GROUP = 3, 8192, 16_384  # as in blocks.cu; PIECE and GROUP in bytes
+SHARED = {  # bytes of shared memory by the number of warps
+    "qkv_forward": lambda warps: RING * PIECE,
+    "mlp_forward": lambda warps: (2 * RING + 5) * PIECE,
+    "mlp_backward": lambda warps: 2 * RING * PIECE + warps // 4 * 2 * GROUP,
+    "qkv_backward": lambda warps: RING * PIECE + warps * 1024,
+}
+
+
+def arranged(shape: Shape, flat: Tensor) -> Tensor:
+    """The weights in bf16, in the order in which the kernels fetch them."""
+    half = torch.empty_like(flat, dtype=torch.bfloat16)
+    numbers = {"HIDDEN": shape.hidden, "WARPS": shape.warps, "BLOCKS": shape.blocks}
+    made = kernel("blocks.cu", "arrange", 0, DROP=round(shape.dropout * attention.SCALE), **numbers)
+    made((-(-flat.shape[1] // 2048), shape.models), 256, flat, half, flat.shape[1], shape.layer)
+    return half
+
+
+def layer_forward(
+    shape: Shape, layer: int, x: Tensor, flat: Tensor, half: Tensor, seed: Tensor, save: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """One block: its output, and what its backward pass needs."""
+    where = (shape.tokens, flat.shape[1], layer * shape.layer)
+    qkv = half.new_empty(shape.rows, 3 * WIDTH)
+    boards = shape.models * shape.boards
+    shape.launch("qkv_forward", x, half, flat, qkv, *where)
+    mixed, lse = attention.forward(
+        qkv, boards, shape.cells, seed, shape.heads, shape.dropout, layer, shape.models
+    )
+    y = torch.empty_like(x)
+    mid = torch.empty_like(x) if save else y
+    shape.launch("mlp_forward", mixed, x, half, flat, seed, mid, y, *where, layer)
+    return y, [qkv, mixed, lse, mid] if save else []
+
+
+def layer_backward(
+    shape: Shape,
+    layer: int,
+    dy: Tensor,
+    x: Tensor,
+    saved: list[Tensor],
+    flat: Tensor,
+    half: Tensor,
+    seed: Tensor,
+    grads: Tensor,
+) -> Tensor:
+    """The gradient at the block's input; those of its weights are added to `grads`."""
+    qkv, mixed, lse, mid = saved
+    where = (shape.tokens, flat.shape[1], layer * shape.layer)
+    dmid, dx = torch.empty_like(x), torch.empty_like(x)
+    dmixed, n1, n2, dstep1, dstep2 = (torch.empty_like(mixed) for _ in range(5))
+    hidden, dhidden = (half.new_empty(shape.rows, shape.hidden) for _ in range(2))
+    outputs = (dmid, dmixed, hidden, dhidden, n2, dstep1, dstep2, grads)
+    shape.launch("mlp_backward", dy, mid, half, flat, seed, *outputs, *where, layer)
+    dqkv = attention.backward(qkv, seed, mixed, lse, dmixed, shape.dropout, layer, shape.models)
+    shape.launch("qkv_backward", dqkv, dmid, x, half, flat, dx, n1, grads, *where)
+    weight_gradients(shape, (n1, dqkv, mixed, dstep1, n2, dhidden, hidden, dstep2), grads, where)
+    return dx
+
+
+def weight_gradients(shape: Shape, operands: tuple[Tensor, ...], grads: Tensor, where: tuple[int, int, int]) -> None:
+    tiles = 4 + 2 * (shape.hidden // WIDTH)
+    pieces = max(1, 2 * shape.multiprocessors // (tiles * shape.models))
+    chunk = -(-shape.tokens // (64 * pieces)) * 64
+    launch = kernel("weights.cu", "weight_gradients", 3 * 32_768 + 256, HIDDEN=shape.hidden)
+    launch((tiles, -(-shape.tokens // chunk), shape.models), 256, *operands, grads, *where, chunk)
+
+
+@torch.library.custom_op("letgo::blocks", mutates_args=())
+def blocks(
+    x: Tensor,
+    flat: Tensor,
+    seed: Tensor,
+    boards: int,
+    cells: int,
+    heads: int,
+    hidden: int,
+    depth: int,
+    dropout: float,
+    save: bool,
+) -> list[Tensor]:
+    """Cells in cores, (models, rows, width), through all blocks: the output, inputs of layers 1.., then SAVED a layer."""
+    shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout, multiprocessors(x.device))
+    half = arranged(shape, flat)
+    outputs, rest = [], []
+    for layer in range(depth):
+        x, saved = layer_forward(shape, layer, x, flat, half, seed, save)
+        outputs.append(x)
+        rest += saved
+    return [outputs[-1], *outputs[:-1], *rest] if save else [outputs[-1]]
+
+
+@blocks.register_fake
+def _(x, flat, seed, boards, cells, heads, hidden, depth, dropout, save):
+    if not save:
+        return [torch.empty_like(x)]
+    models, rows, width = len(x), len(x) * x.shape[1], x.shape[2]
+
+    def kept() -> list[Tensor]:
+        packed = x.new_empty(rows, 3 * width, dtype=torch.bfloat16)
+        lse = x.new_empty(models * boards, heads, cells, dtype=torch.float32)
+        return [packed, packed.new_empty(rows, width), lse, torch.empty_like(x)]
+
+    return [torch.empty_like(x) for _ in range(depth)] + [tensor for _ in range(depth) for tensor in kept()]
+
+
+@torch.library.custom_op("letgo::blocks_backward", mutates_args=())
+def blocks_backward(
+    dy: Tensor,
+    x: Tensor,
+    saved: list[Tensor],
+    flat: Tensor,
+    seed: Tensor,
+    boards: int,
+    cells: int,
+    heads: int,
+    hidden: int,
+    depth: int,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout, multiprocessors(x.device))
+    half, grads = arranged(shape, flat), torch.zeros_like(flat)
+    inputs, rest = [x, *saved[: depth - 1]], saved[depth - 1 :]
+    for layer in reversed(range(depth)):
+        mine = rest[SAVED * layer : SAVED * (layer + 1)]
+        dy = layer_backward(shape, layer, dy, inputs[layer], mine, flat, half, seed, grads)
+    return dy, grads
+
+
+@blocks_backward.register_fake
+def _(dy, x, saved, flat, seed, boards, cells, heads, hidden, depth, dropout):
+    return torch.empty_like(x), torch.empty_like(flat)
+
+
+def _save(ctx, inputs, output):
+    x, flat, seed, *numbers = inputs
+    ctx.numbers = numbers[:-1]
+    ctx.save_for_backward(x, flat, seed, *output[1:])
+
+
+def _gradient(ctx, dys):
+    x, flat, seed, *saved = ctx.saved_tensors
+    dx, grads = blocks_backward(dys[0].contiguous(), x, saved, flat, seed, *ctx.numbers)
+    return dx, grads, *[None] * 8
+
+
+blocks.register_autograd(_gradient, setup_context=_save)

@@ -1,0 +1,52 @@
+"""CUDA source beside this file, compiled at first use by the compiler that comes with torch."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@cache
+def available() -> bool:
+    """A Hopper card (the kernels use its wgmma), and a torch that compiles CUDA source."""
+    return (
+        torch.cuda.is_available()
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability() == (9, 0)
+        and hasattr(torch.cuda, "_compile_kernel")
+    )
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+# One name must be asked for; all kernels of the file are made.
+FIRST = {"attention.cu": "attention_forward", "blocks.cu": "mlp_forward", "weights.cu": "weight_gradients"}
+
+
+@cache
+def _module(file: str, **defines: int) -> Any:
+    from torch.cuda import _utils
+
+    folder = Path(__file__).parent
+    source = "\n".join((folder / part).read_text(encoding="utf-8") for part in ("warp.cuh", "hopper.cuh", file))
+    options = [f"-D{key}={value}" for key, value in defines.items()]
+    binary, _ = _utils._nvrtc_compile(source, FIRST[file], "90a", nvcc_options=options)
+    return _utils._cuda_load_module(binary)
+
+
+@cache
+def kernel(file: str, name: str, shared: int, **defines: int) -> Any:
+    """The kernel `name` of `file` with these macros defined, allowed `shared` bytes of shared memory."""
+    made = getattr(_module(file, **defines), name)
+    made.set_shared_memory_config(shared)
+
+    def launch(grid: tuple[int, ...], threads: int, *arguments: torch.Tensor | int) -> None:
+        made((*grid, 1, 1)[:3], (threads, 1, 1), list(arguments), shared_mem=shared)
+
+    return launch

@@ -1,0 +1,287 @@
+"""Measure what is missing. A model is loaded once and goes through all its cells, so it is compiled once."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shlex
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from letgo import __version__
+from letgo.checkpoints import is_folder, locate, read_json, shipped
+from letgo.errors import LetgoError
+from letgo.evaluate import device_name, evaluate, instances
+from letgo.metrics import Rate
+from letgo.paper import Column
+from letgo.reproduce.plan import SOLVED, TRIES, Limits, Need, merged, solve_columns, solve_needs, table_needs
+from letgo.reproduce.store import SOLVE, TUNE, Report, Store, seeded
+from letgo.solver import Solver, load
+from letgo.tasks import Problem
+
+SAME = ("regime", "rule", "steps", "seed")
+Advance = Callable[[int, int], None]
+
+
+@dataclass
+class Session:
+    """Where models, data and results lie, and what has been loaded."""
+
+    store: Store
+    models: Path | None = None
+    also: tuple[str, ...] = ()  # other recipes in that folder, by name
+    seeds: tuple[int, ...] = (0, 1, 2)
+    device: str = "auto"
+    data: dict[str, str] = field(default_factory=dict)  # task -> file, folder or 'hub'
+    limits: Limits = field(default_factory=Limits)
+    batch: int | None = None
+    plain: bool = False
+    threads: int = 1
+    force: bool = False
+    dry_run: bool = False
+    say: Callable[[str], None] = print
+    progress: Callable[[str], Advance] = lambda label: lambda done, total: None
+    skipped: dict[str, str] = field(default_factory=dict)  # what was left out, and why
+    _solver: tuple[str, Solver] | None = None
+    _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
+
+    def find(self, model: str, seed: int) -> str | None:
+        """The folder or shipped name of one seed of a model; None, noted, where there is none."""
+        name = seeded(model, seed)
+        if self.models is not None:
+            places = [self.models / f"{model}.s{seed}", self.models / model / f"s{seed}"]
+            places = [self.models / model, *places] if seed == 0 else places
+            for place in places:
+                if is_folder(place) and (place / "model.safetensors").is_file():
+                    return str(place)
+        if name in shipped():
+            return name
+        if seed == 0 or self.find(model, 0) is not None:  # a model that is missing is named once, not for each seed
+            self.leave_out(name, "not trained yet")
+        return None
+
+    def solver(self, where: str) -> Solver:
+        """The model, loaded once; another model takes its place."""
+        if self._solver is None or self._solver[0] != where:
+            self._solver = None  # frees the old one's memory first
+            self._solver = where, load(where, self.device, not self.plain, self.threads)
+        return self._solver[1]
+
+    def problem(self, solver: Solver, regime: str, count: int, seed: int) -> Problem:
+        """Instances are the same for all models of a task; those of one task are kept."""
+        task = solver.task
+        key = (task, regime, count, seed)
+        if any(known[0] != task for known in self._problems):
+            self._problems.clear()
+        if key not in self._problems:
+            self._problems[key] = instances(task, regime, count, seed, self.data.get(task.name))
+        return self._problems[key]
+
+    def words(self, *words: str | int) -> str:
+        """A command that repeats a measurement, with what it shares with the others."""
+        extra = ["--device", self.device] if self.device != "auto" else []
+        extra += ["--batch", str(self.batch)] if self.batch else []
+        return shlex.join(["letgo", *map(str, words), *extra])
+
+    def leave_out(self, what: str, why: str) -> None:
+        if what not in self.skipped:
+            self.skipped[what] = why
+
+
+def about(session: Session, solver: Solver, where: str) -> Report:
+    """What every report says of the model and the data behind it."""
+    folder, step = locate(where)
+    known: Report = {
+        "objective": solver.config.objective,
+        "training_steps": trained_steps(folder) if step is None else step,
+        "weights": "fp16, as shipped" if where in shipped() else "fp32",
+    }
+    data = session.data.get(solver.task.name)
+    return known if data is None else {**known, "data": identity(data)}
+
+
+def trained_steps(folder: Path) -> int | None:
+    """Optimiser steps behind the weights: by the card of a shipped model, the picked checkpoint or the log."""
+    if (folder / "card.json").is_file():
+        return int(read_json(folder / "card.json")["steps"])
+    chosen = read_json(folder / "validation.json") if (folder / "validation.json").is_file() else {}
+    if "checkpoint" in chosen:  # `letgo tune` may have gone back to an earlier one
+        return int(chosen["step"])
+    log = folder / "metrics.jsonl"
+    last = [json.loads(line)["step"] for line in log.read_text().splitlines()[-1:]] if log.is_file() else []
+    return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)
+
+
+@cache
+def identity(data: str) -> dict[str, Any]:
+    """A data file by its name, hash and length: paths differ from machine to machine."""
+    path = Path(data)
+    if data == "hub":
+        path = Path("data") / "sudoku-extreme"
+    if path.is_dir():
+        names = [path / f"test.{suffix}" for suffix in ("npz", "csv", "csv.gz")]
+        path = next((name for name in names if name.is_file()), path)
+    if not path.is_file():
+        raise LetgoError(f"{data}: no test file there; give --data FILE or a folder that holds test.csv")
+    raw = path.read_bytes()
+    found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
+    if ".csv" in path.name:
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        found["rows"] = text.count(b"\n") - 1
+    return found
+
+
+def settings_for(session: Session, solver: Solver, rule: str, where: str) -> dict[str, float] | None:
+    """The settings a rule will use; None, noted, where it has not been tuned."""
+    if rule in ("em", "em-decay") and not solver.tuned(rule):
+        session.leave_out(f"{where}, {rule}", f"not tuned yet: `letgo tune {where} --rule {rule}`")
+        return None
+    return solver.rule(rule)[1]
+
+
+def measure(session: Session, need: Need, seed: int, where: str) -> None:
+    """One report, unless it is there already."""
+    if need.at is not None and (Path(where) / "checkpoints" / f"{need.at}.safetensors").is_file():
+        where = f"{where}@{need.at}"
+    name, solver = seeded(need.model, seed), session.solver(where)
+    used = settings_for(session, solver, need.rule, where)
+    if used is None:
+        return
+    facts = {"settings": used, **about(session, solver, where)}
+    if not session.force and any(serves(session.store, r, need, seed, facts) for r in session.store.reports(name)):
+        return
+    words: list[str | int] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime]
+    words += ["--steps", need.steps, "--count", need.count, "--seed", seed]
+    words += ["--passes", need.passes] if need.passes > 1 else []
+    words += ["--data", facts["data"]["file"]] if "data" in facts else []
+    command = session.words(*words)
+    if session.dry_run:
+        session.say(command)
+        return
+    problem = session.problem(solver, need.regime, need.count, seed)
+    show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
+    scores = evaluate(solver, need.rule, problem, need.steps, need.passes, seed, session.batch, progress=show)
+    report = {"model": name, "regime": need.regime, **scores, **facts, "command": command}
+    session.store.add(name, report, SAME)
+    session.say(line(report))
+
+
+def serves(store: Store, report: Report, need: Need, seed: int, facts: Report) -> bool:
+    """Whether a report is the one that is needed, of this model, with these settings."""
+    key = (report.get("regime"), report.get("rule"), report.get("steps"), report.get("seed"))
+    enough = report.get("count", 0) >= need.count and report["pass_at_k"]["k"] >= need.passes
+    return key == (need.regime, need.rule, need.steps, seed) and enough and not store.stale(report, facts)
+
+
+def line(report: Report) -> str:
+    score = report["validity"]
+    text = f"{report['model']} {report['regime']} {report['rule']}: {score['value']:.4f}"
+    text += f" [{score['low']:.4f}, {score['high']:.4f}] n={score['n']}"
+    if report["pass_at_k"]["k"] > 1:
+        text += f", pass@{report['pass_at_k']['k']} {report['pass_at_k']['value']:.4f}"
+    return f"{text}, {report['seconds']:.1f} s"
+
+
+def with_others(session: Session, needs: list[Need]) -> list[Need]:
+    """For each other recipe the needs of the model that its preset names."""
+    extra = []
+    for name in session.also:
+        where = session.find(name, 0)
+        base = read_json(locate(where)[0] / "config.json")["name"] if where is not None else None
+        extra += [replace(need, model=name) for need in needs if need.model == base]
+    return [*needs, *extra]
+
+
+def measure_all(session: Session, needs: list[Need], solving: list[Column]) -> None:
+    """All needs, model by model and seed by seed, and in `solving` with the rules in view too."""
+    for model in dict.fromkeys(need.model for need in needs):
+        mine = [need for need in needs if need.model == model]
+        if mine[0].task == "sudoku-extreme" and "sudoku-extreme" not in session.data:
+            why = "its test file is not at hand: --data FILE, or `letgo data fetch sudoku-extreme`"
+            session.leave_out("sudoku-extreme", why)
+            continue
+        for seed in session.seeds:
+            where = session.find(model, seed)
+            if where is None:
+                continue
+            for need in mine:
+                measure(session, need, seed, where)
+            if seed == 0:
+                solve_model(session, model, where, solving)
+
+
+def solve_model(session: Session, model: str, where: str, columns: list[Column]) -> None:
+    """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
+    solver = session.solver(where)
+    for column in columns:
+        if model.removesuffix("-baseline") != column.model:
+            continue
+        count = session.limits.count or column.count
+        facts = {"settings": {}, **about(session, solver, where)}
+        key = {"model": model, "regime": column.regime, "rule": "tweedie", "steps": column.steps, "tries": TRIES,
+               "seed": 0}  # fmt: skip
+        same = [r for r in session.store.reports(SOLVE) if all(r.get(k) == v for k, v in key.items())]
+        held = any(r["puzzles"] >= count and not session.store.stale(r, facts) for r in same)
+        if held and not session.force:
+            continue
+        words: list[str | int] = ["reproduce", "solve", "--tasks", column.model, "--count", count]
+        words += ["--models", str(session.models)] if session.models and where not in shipped() else []
+        words += ["--data", facts["data"]["file"]] if "data" in facts else []
+        command = session.words(*words)
+        if session.dry_run:
+            session.say(command)
+            continue
+        problem = session.problem(solver, column.regime, count, 0)
+        show = session.progress(f"{model} {column.regime}: solved")
+        answers = solver.solve(problem, "tweedie", column.steps, TRIES, 0, True, session.batch, show)
+        solved = sum(a.solved for a in answers)
+        report = {
+            **key,
+            "task": solver.task.name,
+            "puzzles": count,
+            "solved": solved,
+            "share": Rate(solved, count).as_dict(),
+            "needed_more_than_one_try": sum(a.tries > 1 for a in answers),
+            "mean_calls": statistics.fmean(a.calls for a in answers),
+            "median_calls": statistics.median(a.calls for a in answers),
+            "seconds": round(sum(a.seconds for a in answers), 3),
+            "device": device_name(solver.device),
+            "version": __version__,
+            **facts,
+            "command": command,
+        }
+        session.store.add(SOLVE, report, tuple(key))
+        session.say(f"{model} {column.regime}: solved {solved} of {count}, {report['mean_calls']:.0f} calls each")
+
+
+def run_tables(session: Session, names: list[str]) -> None:
+    """The reports behind tables of the grid kind; Tables 1 and 7 bring verified solving with them."""
+    solving = solve_columns(names, session.limits)
+    needs = merged(table_needs(names, session.limits), solve_needs(solving, session.limits))
+    measure_all(session, with_others(session, needs), solving)
+
+
+def run_solve(session: Session) -> None:
+    solving = solve_columns(SOLVED, session.limits)
+    measure_all(session, solve_needs(solving, session.limits), solving)
+
+
+def run_tune(session: Session, models: tuple[str, ...]) -> None:
+    """Table 5: what tuning chose, copied beside the other results."""
+    for model in models:
+        if not session.limits.task(model.removesuffix("-baseline")):
+            continue
+        where = session.find(model, 0)
+        if where is None:
+            continue
+        solver = session.solver(where)
+        if settings_for(session, solver, "em-decay", where) is None or session.dry_run:
+            continue
+        folder, _ = locate(where)
+        table = read_json(folder / "tune-em-decay.json")
+        session.store.add(TUNE, {"model": model, "training_steps": trained_steps(folder), **table}, ("model", "rule"))

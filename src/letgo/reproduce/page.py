@@ -1,0 +1,434 @@
+"""docs/results.md, made of the JSON files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from letgo.metrics import Rate
+from letgo.paper import (
+    O3_FOUND,
+    O3_TOTAL,
+    OBJECTIVES,
+    OTHERS,
+    QUEENS_BOARDS,
+    QUEENS_TRAINING,
+    RULES,
+    STEPS,
+    TABLE1,
+    TABLE5,
+    TABLE15,
+    TABLES,
+    Cell,
+    Column,
+    Table,
+)
+from letgo.reproduce.compare import Result, data_text, miss, result, same_training
+from letgo.reproduce.plan import COLUMNS, QUICK_COUNT, SOLVED
+from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, TUNE, Report, Store, split_seed
+
+KNOWN = {cell.model for table in TABLES.values() for cell in table.cells()}
+RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
+NOTHING = "not trained yet"
+QUICK = (
+    f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, n = {QUICK_COUNT} instances, pass@1, "
+    "one seed. With n = 16 an interval spans up to .46; compare with nothing."
+)
+INTRO = f"""# Results
+
+Made by `letgo reproduce` from the files in `results/`; do not edit, run `letgo reproduce page`.
+
+Every entry is our own measurement beside the paper's number. Intervals are 95% (Wilson for rates, normal for means)
+over n instances that no training saw; with several training seeds they pool the instances, and ± is the standard
+deviation between seeds. "Steps" are optimiser steps of the run, {STEPS:,} in the paper, whose entries are means of
+three seeds. A **bold** entry is a miss, and comes with a sentence why: more than .05 below the paper where the run has
+a million steps or more; where it has fewer, below the paper's figure at 200,000 steps (Table 8, which samples with 500
+steps; a cell with 200 need not exceed the paper's own), and more than .05 below the paper where Table 8 is silent."""
+
+
+def share(score: dict[str, Any], digits: int = 3) -> str:
+    """`0.953 [0.943, 0.961]`."""
+    if score.get("low") is None:
+        return f"{score['value']:.{digits}f}"
+    return f"{score['value']:.{digits}f} [{score['low']:.{digits}f}, {score['high']:.{digits}f}]"
+
+
+def _digits(table: Table) -> tuple[int, int]:
+    """Decimals of our numbers and of the paper's."""
+    return {"table1": (3, 2), "table7": (3, 3), "table8": (1, 2), "table12": (2, 1)}.get(table.name, (1, 1))
+
+
+def _own(found: Result) -> str:
+    digits, _ = _digits(found.cell.table)
+    text = f"{found.value:.{digits}f}"
+    return text if found.low is None else f"{text} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def _paper(cell: Cell) -> str:
+    _, digits = _digits(cell.table)
+    number = cell.paper
+    return f"{number.value:.{digits}f}" + ("" if number.std is None else f" ± {number.std:.{digits}f}")
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+
+def _absent(store: Store, cell: Cell) -> str:
+    trained = any(split_seed(name)[0] == cell.model for name in store.models())
+    return "not measured yet" if trained else NOTHING
+
+
+class Page:
+    """The sections of the page, from one folder of results."""
+
+    def __init__(self, store: Store, quick: bool = False):
+        self.store, self.quick = store, quick
+        self.results: dict[tuple[str, str], Result | None] = {}
+
+    def result(self, cell: Cell, model: str | None = None) -> Result | None:
+        key = (cell.name, model or cell.model)
+        if key not in self.results:
+            self.results[key] = result(self.store, cell, model)
+        return self.results[key]
+
+    def variants(self, cell: Cell) -> list[tuple[str, Result]]:
+        """Other recipes measured in the same cell, by the name of their model."""
+        names = dict.fromkeys(split_seed(name)[0] for name in self.store.models())
+        found = [(name, self.result(cell, name)) for name in names if name not in KNOWN]
+        return [(name, one) for name, one in found if one is not None and same_training(one, cell)]
+
+    def missed(self, found: Result) -> bool:
+        return not self.quick and miss(self.store, found) is not None
+
+    def text(self, names: list[str] | None = None) -> str:
+        """The whole page, or the sections of some tables."""
+        sections: dict[str, Callable[[], str]] = {
+            "table1": self.table1,
+            "solve": self.solve,
+            "table7": self.table7,
+            "table8": lambda: self.grid(TABLES["table8"], "Like for like only for runs of about 200,000 steps."),
+            "table5": self.table5,
+            "table12": lambda: self.grid(TABLES["table12"], "Lower is closer to a code word."),
+            "table13": lambda: self.grid(TABLES["table13"], "Lower is better."),
+            "table14": lambda: self.grid(
+                TABLES["table14"], "Where boards have clues of their own, few repeats say little (App. O.2)."
+            ),
+            "table15": self.table15,
+            "solutions": self.solutions,
+        }
+        if names is not None:
+            parts = [sections[name]() for name in sections if name in names]
+            return "\n\n".join([QUICK, *parts] if self.quick else parts)
+        parts = [QUICK if self.quick else INTRO, *(make() for make in sections.values())]
+        return "\n\n".join([*parts, self.others(), self.other_models(), self.training()]) + "\n"
+
+    # Table 1
+
+    def table1(self) -> str:
+        parts = ["## Table 1: success rates", "Ours, and the paper's in brackets; intervals and n are below."]
+        for objective in OBJECTIVES:
+            name = "Baseline" if objective == "baseline" else "Self-correction"
+            rows = [[c.title, *(self.brief(Cell(TABLE1, c, r, objective)) for r in RULES)] for c in TABLE1.columns]
+            parts.append(_table([name, *(RULE_NAMES[r] for r in RULES)], rows))
+        if any(self.result(cell) for cell in TABLE1.cells()) and not self.quick:
+            parts.append("![Validity by rule, ours with intervals beside the paper's](assets/table1.svg)")
+        parts.append(self.orderings())
+        parts += [self.detail(TABLE1, column) for column in TABLE1.columns]
+        return "\n\n".join(parts)
+
+    def brief(self, cell: Cell) -> str:
+        found = self.result(cell)
+        _, digits = _digits(cell.table)
+        own = "-" if found is None else f"{found.value:.3f}"
+        own = f"**{own}**" if found is not None and self.missed(found) else own
+        return f"{own} ({cell.paper.value:.{digits}f})"
+
+    def orderings(self) -> str:
+        """The paper's two claims, column by column."""
+        rows = []
+        for column in TABLE1.columns:
+            pairs = {
+                (rule, objective): self.result(Cell(TABLE1, column, rule, objective))
+                for rule in ("ddpm", "tweedie")
+                for objective in OBJECTIVES
+            }
+            base, tweedie = pairs["ddpm", "baseline"], pairs["tweedie", "baseline"]
+            rows.append([column.title, _above(tweedie, base), _above(pairs["ddpm", "self-correction"], base)])
+        head = ["column", "Tweedie above DDPM, baseline", "self-correction lifts DDPM"]
+        return f"The paper's ordering:\n\n{_table(head, rows)}"
+
+    def detail(self, table: Table, column: Column) -> str:
+        cells = [cell for cell in table.cells() if cell.column == column]
+        found = [self.result(cell) for cell in cells]
+        head = f"### {column.title}"
+        if not any(found):
+            return f"{head}\n\n{_absent(self.store, cells[0]).capitalize()}."
+        parts = [head, *self.remarks(column, found), self.rows(cells, column=False)]
+        return "\n\n".join([*parts, *self.misses(cells), *self.graphs(column, found), self.commands(found)])
+
+    def rows(self, cells: list[Cell], column: bool) -> str:
+        rows = []
+        every = [(cell, name, found) for cell in cells for name, found in self.all_of(cell)]
+        for cell, name, found in every:
+            lead = [*([cell.column.title] if column else []), name, RULE_NAMES[cell.rule]]
+            if found is None:
+                rows.append([*lead, _absent(self.store, cell), "", "", "", _paper(cell), ""])
+                continue
+            digits, _ = _digits(cell.table)
+            own = f"**{_own(found)}**" if self.missed(found) else _own(found)
+            seeds = ", ".join(map(str, found.reports)) + ("" if found.std is None else f" (± {found.std:.{digits}f})")
+            steps = "?" if found.steps is None else f"{found.steps:,}"
+            rows.append([*lead, own, str(found.n), seeds, steps, _paper(cell), _signed(found.difference, digits)])
+        head = ["training", "sampler", "ours, 95% interval", "n", "seeds", "steps", "paper", "difference"]
+        return _table([*(["column"] if column else []), *head], rows)
+
+    def all_of(self, cell: Cell) -> list[tuple[str, Result | None]]:
+        """The paper's recipe, then other recipes under their models' names."""
+        return [(cell.objective, self.result(cell)), *self.variants(cell)]
+
+    def misses(self, cells: list[Cell]) -> list[str]:
+        lines = []
+        for cell in cells:
+            found = self.result(cell)
+            short = None if found is None or self.quick else miss(self.store, found)
+            if short is not None:
+                name = f"{cell.column.title}, {cell.objective}, {RULE_NAMES[cell.rule]}"
+                lines.append(f"- **{name}** ({short.against}): {short.why}")
+        return ["\n".join(lines)] if lines else []
+
+    def remarks(self, column: Column, found: list[Result | None]) -> list[str]:
+        if column.model != "sudoku-extreme":
+            return []
+        texts = {data_text(r) for f in found if f is not None for r in f.reports.values()}
+        return [f"{column.steps} sampling steps; {'; '.join(sorted(texts))}."]
+
+    def graphs(self, column: Column, found: list[Result | None]) -> list[str]:
+        """Whole matrices are the paper's measure; IRED counts entries."""
+        reports = [(f.cell, next(iter(f.reports.values()))) for f in found if f is not None]
+        reports = [(cell, r) for cell, r in reports if "all_joined" in r]
+        if column.model != "connectivity" or not reports:
+            return []
+        floor = reports[0][1]["all_joined"]
+        rows = [
+            [c.objective, RULE_NAMES[c.rule], share(r["element_accuracy"]), share(r["balanced_accuracy"])]
+            for c, r in reports
+        ]
+        return [
+            f"Answering 'all joined' is right on {share(floor)} of these graphs (n = {floor['n']}): the floor.",
+            _table(["training", "sampler", "entries right", "balanced accuracy"], rows),
+        ]
+
+    def commands(self, found: list[Result | None]) -> str:
+        lines = [r["command"] for f in found if f is not None for r in f.reports.values()]
+        shown = "\n".join(dict.fromkeys(lines))
+        return f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"
+
+    def grid(self, table: Table, remark: str) -> str:
+        """A table with one row per cell; columns without a report are named once."""
+        number = table.name.removeprefix("table")
+        parts = [f"## Table {number}: {table.title[0].lower()}{table.title[1:]}", remark]
+        cells = [cell for cell in table.cells() if any(map(self.result, self.beside(cell)))]
+        if cells:
+            parts.append(self.rows(cells, column=len(table.columns) > 1))
+            parts += self.misses(cells)
+        empty = [c.title for c in table.columns if not any(cell.column == c for cell in cells)]
+        if empty:
+            parts.append(f"No report yet: {'; '.join(empty)}.")
+        if cells and table.name in ("table7", "table8"):
+            parts.append(self.commands([self.result(cell) for cell in cells]))
+        return "\n\n".join(parts)
+
+    def beside(self, cell: Cell) -> list[Cell]:
+        """All cells of a cell's column."""
+        return [other for other in cell.table.cells() if other.column == cell.column]
+
+    # The other tables
+
+    def table7(self) -> str:
+        remark = (
+            "Mazes are drawn by our own generator (1,000 for training, 1,000 for testing): these are not Table 7's "
+            "mazes, and a difference to the paper is no error by itself. There, self-correction lowers DDPM's pass@1. "
+            "Marking every open cell is 'valid' too, so read it beside 'length'."
+        )
+        return self.grid(TABLES["table7"], remark)
+
+    def table5(self) -> str:
+        tables = {r["model"]: r for r in self.store.reports(TUNE) if r["rule"] == "em-decay"}
+        rows = []
+        for model, paper in TABLE5.items():
+            theirs = f"({paper.sigma:g}, {paper.tau_start:g}) {paper.validity:.3f}"
+            ours = tables.get(model)
+            if ours is None:
+                rows.append([model, "not tuned yet", "", "", "", theirs, ""])
+                continue
+            best, n = ours["best"], ours["count"]
+            rate = Rate(round(best["validity"] * n), n).as_dict()
+            steps = ours.get("training_steps")
+            setting = f"({best['sigma']:g}, {best['tau_start']:g})"
+            difference = _signed(best["validity"] - paper.validity, 3)
+            rows.append([model, setting, share(rate), str(n), f"{steps:,}" if steps else "?", theirs, difference])
+        head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "steps", "paper", "difference"]
+        note = (
+            "Validation instances, five folds; not test results. The interval is that of the best of several settings, "
+            "so it leans high. The whole grids are in `results/tune.json`."
+        )
+        return "\n\n".join(["## Table 5: EM decay's settings, as tuned", note, _table(head, rows)])
+
+    def solve(self) -> str:
+        reports = self.store.reports(SOLVE)
+        note = (
+            "`letgo solve --tries 10` with Tweedie reprojection may look at the rules: it stops at the first valid "
+            "proposal and tries again where there was none. pass@1 and pass@10 never look. Calls are network calls per "
+            "puzzle, on average; a full try costs one per sampling step."
+        )
+        rows = []
+        for column in (COLUMNS[key] for keys in SOLVED.values() for key in keys):
+            for objective in reversed(OBJECTIVES):
+                cell = Cell(TABLE1, column, "tweedie", objective)
+                mine = [r for r in reports if (r["model"], r.get("regime")) == (cell.model, column.regime)]
+                if mine:
+                    best = max(mine, key=lambda r: r["puzzles"])
+                    rows.append([cell.model, column.regime, *_solved(best), *self.passes(cell)])
+        head = ["model", "regime", "solved", "n", "calls", "a full try", "pass@1", "pass@10"]
+        body = _table(head, rows) if rows else "Not measured yet."
+        return "\n\n".join(["## Verified solving", note, body])
+
+    def passes(self, cell: Cell) -> list[str]:
+        """pass@1 and pass@10 of the same regime, where they were measured."""
+        reports = [
+            r
+            for r in (self.store.reports(cell.model) if cell.model in self.store.models() else [])
+            if (r["regime"], r["rule"], r["steps"]) == (cell.column.regime, "tweedie", cell.column.steps)
+        ]
+        one = max(reports, key=lambda r: r["count"], default=None)
+        ten = max((r for r in reports if r["pass_at_k"]["k"] == 10), key=lambda r: r["count"], default=None)
+        return [
+            "-" if one is None else f"{share(one['validity'])}, n = {one['count']}",
+            "-" if ten is None else f"{share(ten['pass_at_k'])}, n = {ten['count']}",
+        ]
+
+    def table15(self) -> str:
+        reports = {(r["rule"], r["model"]): r for r in self.store.reports(COVERAGE)}
+        rows, commands = [], []
+        for key, paper in TABLE15.items():
+            rule, model = key
+            outside = QUEENS_BOARDS - QUEENS_TRAINING
+            theirs = [paper.inside / QUEENS_TRAINING, paper.outside / outside]
+            total = (paper.inside + paper.outside) / QUEENS_BOARDS
+            printed = f"{100 * total:.1f} ({100 * theirs[0]:.1f} / {100 * theirs[1]:.1f})"
+            ours = reports.get(key)
+            if ours is None:
+                absent = "not measured yet" if model in self.store.models() else NOTHING
+                rows.append([RULE_NAMES[rule], model, absent, "", "", "", "", "", "", printed, ""])
+                continue
+            commands.append(ours["command"])
+            spans = [_percent(ours["coverage"][part]) for part in ("total", "inside", "outside")]
+            counts = f"{ours['distinct']['inside']:,} / {ours['distinct']['outside']:,}"
+            difference = _signed(100 * (ours["coverage"]["total"]["value"] - total), 1)
+            even = f"{100 * ours['if_uniform']:.1f}"
+            steps = self.store.trained_steps(ours)
+            known = f"{steps:,}" if steps else "?"
+            samples = f"{ours['samples']:,}"
+            rows.append([RULE_NAMES[rule], model, *spans, even, counts, samples, known, printed, difference])
+        head = ["sampler", "model", "total %", "in training %", "outside %", "total % if uniform", "distinct in / out"]
+        head += ["samples", "steps", "paper", "difference"]
+        note = (
+            f"Distinct valid boards among unconditional samples, as shares of all {QUEENS_BOARDS:,} boards of 14 "
+            f"queens, of the {QUEENS_TRAINING:,} training boards and of the rest. 'If uniform' is what as many valid, "
+            "exactly uniform samples would reach. Seed 0."
+        )
+        parts = ["## Table 15: coverage of the 14-queens boards", note, _table(head, rows)]
+        return "\n\n".join([*parts, *_details(commands)])
+
+    def solutions(self) -> str:
+        reports = {r["model"]: r for r in self.store.reports(SOLUTIONS)}
+        rows, commands = [], []
+        for model in ("sudoku-baseline", "sudoku"):
+            ours = reports.get(model)
+            if ours is None:
+                rows.append([model, "not measured yet", "", "", "", "", "", f"{O3_FOUND} of {O3_TOTAL}"])
+                continue
+            commands.append(ours["command"])
+            found = f"{ours['found']} of {ours['solutions']}: {share(ours['share_found'])}"
+            uneven = f"{ours['uneven']:.3f} ({ours['uneven_if_uniform']:.3f})"
+            size = f"{ours['puzzles']} x {ours['draws']}"
+            even = f"{ours['found_if_uniform']:.1f}"
+            rows.append([model, found, even, uneven, share(ours["validity"]), size,
+                         _steps(self.store, ours), f"{O3_FOUND} of {O3_TOTAL}: {O3_FOUND / O3_TOTAL:.3f}"])  # fmt: skip
+        head = ["model", "solutions found", "found if uniform", "unevenness (if uniform)", "valid draws"]
+        head += ["puzzles x draws", "steps", "paper"]
+        note = (
+            "Puzzles of 32 to 38 random clues with 2 to 12 solutions, all listed by search; Tweedie reprojection draws "
+            "each puzzle many times. Unevenness is the total variation between the draws' shares of the solutions and "
+            "equal shares, averaged over puzzles; exactly uniform draws would show the number in brackets. The paper's "
+            "puzzles are others."
+        )
+        parts = ["## App. O.3: several solutions of one puzzle", note, _table(head, rows)]
+        return "\n\n".join([*parts, *_details(commands)])
+
+    def others(self) -> str:
+        rows = [[o.system, o.task, o.score, o.source] for o in OTHERS]
+        note = (
+            "Published by their authors or quoted by the paper, **not compute-matched**, not measured here. IRED "
+            "counts matrix entries, so compare it with 'entries right' above; the paper and we count whole matrices."
+        )
+        return "\n\n".join(["## Other systems", note, _table(["system", "task", "score", "source"], rows)])
+
+    def other_models(self) -> str:
+        """Models that no table asks for: other recipes, and the 4x4 one."""
+        rows = []
+        for name in self.store.models():
+            if split_seed(name)[0] in KNOWN:
+                continue
+            for r in self.store.reports(name):
+                settings = " ".join(f"{k}={v:g}" for k, v in r["settings"].items())
+                steps = _steps(self.store, r)
+                rows.append([name, r["regime"], f"{r['rule']} {settings}".strip(), share(r["validity"]),
+                             str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps])  # fmt: skip
+        head = ["model", "regime", "rule", "valid, 95% interval", "n", "seed", "sampling steps", "steps"]
+        body = _table(head, rows) if rows else "None yet."
+        return "\n\n".join(["## Models that no table asks for", body])
+
+    def training(self) -> str:
+        runs = self.store.read(TRAINING)
+        rows = []
+        for name, run in runs.items() if isinstance(runs, dict) else ():
+            if isinstance(run, dict):
+                minutes = f"{run['seconds'] / 60:.0f}" if "seconds" in run else "?"
+                steps = f"{run['steps']:,}" if "steps" in run else "?"
+                rows.append([name, steps, minutes, str(run.get("device", "?")), str(run.get("note", ""))])
+        body = _table(["run", "steps", "minutes", "device", "note"], rows) if rows else "No record yet."
+        note = "Commands and losses are in `results/training.json`."
+        return "\n\n".join(["## How the models were trained", note, body])
+
+
+def _signed(difference: float, digits: int) -> str:
+    return f"{round(difference, digits) + 0.0:+.{digits}f}"  # + 0.0: no -0.0
+
+
+def _above(upper: Result | None, lower: Result | None) -> str:
+    if upper is None or lower is None:
+        return "-"
+    verdict = "yes" if upper.value > lower.value else "**no**"
+    return f"{verdict}: {lower.value:.3f} -> {upper.value:.3f}"
+
+
+def _solved(report: Report) -> list[str]:
+    rate = report.get("share") or Rate(report["solved"], report["puzzles"]).as_dict()
+    return [share(rate), str(report["puzzles"]), f"{report['mean_calls']:.0f}", str(report["steps"])]
+
+
+def _percent(score: dict[str, Any]) -> str:
+    return share({key: 100 * score[key] for key in ("value", "low", "high")}, 1)
+
+
+def _steps(store: Store, report: Report) -> str:
+    steps = store.trained_steps(report)
+    return f"{steps:,}" if steps else "?"
+
+
+def _details(commands: list[str]) -> list[str]:
+    shown = "\n".join(commands)
+    return [f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"] if commands else []

@@ -1,0 +1,113 @@
+"""The folder of results: one file per model with `letgo evaluate` reports, and a file for each other kind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from letgo.checkpoints import read_json, write_json
+from letgo.errors import LetgoError
+from letgo.paper import Cell
+
+Report = dict[str, Any]
+
+# Files that hold something else than one model's reports.
+SOLVE, COVERAGE, SOLUTIONS, TUNE, TRAINING, NOTES = "solve", "coverage", "solutions", "tune", "training", "notes"
+KINDS = (SOLVE, COVERAGE, SOLUTIONS, TUNE, TRAINING, NOTES)
+_SEEDED = re.compile(r"(?P<model>.+)\.s(?P<seed>\d+)")
+
+
+def split_seed(name: str) -> tuple[str, int]:
+    """`sudoku.s1` is seed 1 of `sudoku`; a plain name is seed 0."""
+    match = _SEEDED.fullmatch(name)
+    return (match["model"], int(match["seed"])) if match else (name, 0)
+
+
+def seeded(model: str, seed: int) -> str:
+    return model if seed == 0 else f"{model}.s{seed}"
+
+
+class Store:
+    """Reports as they lie in a folder. Every change is written at once, so that a stopped run loses nothing."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._files: dict[str, Any] = {}
+
+    def read(self, name: str) -> Any:
+        """A file's content; an empty list where there is none."""
+        if name not in self._files:
+            path = self.folder / f"{name}.json"
+            self._files[name] = read_json(path) if path.is_file() else []
+        return self._files[name]
+
+    def reports(self, name: str) -> list[Report]:
+        value = self.read(name)
+        if not isinstance(value, list) or not all(isinstance(r, dict) for r in value):
+            raise LetgoError(f"{self.folder / name}.json is no list of reports; restore it or move it away")
+        return value
+
+    def models(self) -> list[str]:
+        names = sorted(path.stem for path in self.folder.glob("*.json"))
+        return [name for name in names if name not in KINDS]
+
+    def add(self, name: str, report: Report, same: tuple[str, ...]) -> None:
+        """Append; an older report that agrees in all of `same` gives way, but for a larger one that still holds."""
+
+        def stays(old: Report) -> bool:
+            if any(old.get(key) != report.get(key) for key in same):
+                return True
+            return size(old) > size(report) and not self.stale(old, report)
+
+        self._files[name] = [*filter(stays, self.reports(name)), report]
+        write_json(self.folder / f"{name}.json", self._files[name])
+
+    def stale(self, old: Report, new: Report) -> bool:
+        """Whether the model, its tuned settings or the data file have changed since."""
+        steps = self.trained_steps(old), new.get("training_steps")
+        if None not in steps and steps[0] != steps[1]:
+            return True
+        if old.get("settings", {}) != new.get("settings", {}):
+            return True
+        files = [r["data"]["sha256"] for r in (old, new) if isinstance(r.get("data"), dict)]
+        return len(set(files)) > 1
+
+    def trained_steps(self, report: Report) -> int | None:
+        """Optimiser steps behind a report: its own word, or that of the file about training."""
+        if report.get("training_steps") is not None:
+            return int(report["training_steps"])
+        runs = self.read(TRAINING) or {}
+        run = runs.get(report["model"]) if isinstance(runs, dict) else None
+        return int(run["steps"]) if isinstance(run, dict) and "steps" in run else None
+
+    def seeds(self, cell: Cell, of: str | None = None) -> dict[int, Report]:
+        """The best report for a cell from every training seed: the most instances, then the latest."""
+        found = {}
+        for name in self.models():
+            model, seed = split_seed(name)
+            fitting = [r for r in self.reports(name) if fits(r, cell)] if model == (of or cell.model) else []
+            if fitting:
+                found[seed] = max(reversed(fitting), key=lambda r: r["count"])
+        return dict(sorted(found.items()))
+
+
+def size(report: Report) -> int:
+    return next((report[key] for key in ("count", "puzzles", "samples") if key in report), 0)
+
+
+def fits(report: Report, cell: Cell) -> bool:
+    """Whether a report measures what a cell asks for."""
+    column = cell.column
+    asked = (column.regime, cell.rule, column.steps)
+    if (report.get("regime"), report.get("rule"), report.get("steps")) != asked or column.score not in report:
+        return False
+    if set(report.get("settings", {})) - {"sigma", "tau_start"}:
+        return False  # a scaled variance or soft pinning is another sampler
+    if column.model == "sudoku-extreme" and not from_file(report):
+        return False  # minimal puzzles of our own are much easier
+    return not column.score.endswith("_at_k") or report[column.score]["k"] == column.passes
+
+
+def from_file(report: Report) -> bool:
+    return "data" in report or "--data" in report.get("command", "")

@@ -1,0 +1,257 @@
+"""Benchmarks: what they count, compare and report. Nothing here depends on how fast the machine is."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from letgo import bench, cli
+from letgo.evaluate import instances
+from letgo.presets import PRESETS
+from letgo.rng import KERNEL, START, Noise
+from letgo.solver import Answer, Solver, load
+from letgo.tasks import Problem
+
+CPU = torch.device("cpu")
+QUICK = ["--device", "cpu", "--batch", "8", "--steps", "2", "--repeats", "1"]
+
+
+def first_instances(name: str) -> Problem:
+    return instances(PRESETS[name].build_task(), None, 1, 0)
+
+
+# ---------------------------------------------------------------- counting
+
+
+def transformer_flops(cells: int, dim: int, width: int = 128, hidden: int = 512, depth: int = 4) -> int:
+    """Two FLOPs per multiply-add: the projections of each cell, scores and mixing, the two-layer time MLP."""
+    projections = 3 * width * width + width * width + 2 * width * hidden
+    attention = 2 * cells * width
+    ends = cells * 2 * dim * width + 64 * width + width * width
+    return 2 * (depth * cells * (projections + attention) + ends)
+
+
+@pytest.mark.parametrize(("name", "cells", "dim"), [("sudoku", 81, 9), ("queens", 14, 14), ("latin", 49, 7)])
+def test_the_flops_of_the_papers_network_are_counted_exactly(name: str, cells: int, dim: int) -> None:
+    work = bench.Work.of(PRESETS[name], first_instances(name), half=False)
+    assert work.forward == transformer_flops(cells, dim)
+    no_input_gradient = 2 * (cells * dim * 128 + 64 * 128)  # of the first layers
+    assert work.both == 3 * work.forward - no_input_gradient
+
+
+def test_a_step_of_the_papers_sudoku_run_is_a_tenth_of_a_teraflop() -> None:
+    config = PRESETS["sudoku-baseline"]
+    work = bench.Work.of(config, first_instances("sudoku"), half=False)
+    assert work.weights == 824_073  # Table 11
+    assert work.step_flops(config) == pytest.approx(0.109e12, rel=0.01)
+
+
+def test_self_correction_adds_a_forward_pass_and_a_tenth_of_the_rows() -> None:
+    config = PRESETS["sudoku-mini"]
+    work = bench.Work.of(config, first_instances("sudoku-mini"), half=False)
+    assert work.step_flops(config) == 64 * work.forward + 70 * work.both
+    assert work.step_flops(replace(config, full_gradient=True)) == 2 * 64 * work.both
+    assert work.step_flops(replace(config, objective="simple")) == 64 * work.both
+
+
+def test_half_precision_keeps_fewer_bytes_and_weights_are_not_counted_among_them() -> None:
+    full = bench.Work.of(PRESETS["sudoku"], first_instances("sudoku"), half=False)
+    half = bench.Work.of(PRESETS["sudoku"], first_instances("sudoku"), half=True)
+    assert 0.4 * full.kept < half.kept < full.kept
+    # at the very least the inputs of the eight products of width 128 and the four of width 512
+    assert full.kept > 4 * 4 * 81 * (2 * 128 + 512)
+
+
+def test_every_compilation_is_counted() -> None:
+    before = bench.builds()
+    doubled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    doubled(torch.ones(2))
+    assert bench.builds() == before + 1
+    doubled(torch.ones(2))
+    assert bench.builds() == before + 1
+    doubled(torch.ones(3))
+    assert bench.builds() == before + 2
+
+
+def test_a_race_takes_turns_and_times_each_runner() -> None:
+    order: list[str] = []
+
+    def slow() -> None:
+        order.append("slow")
+        time.sleep(0.02)
+
+    taken = bench.race({"slow": slow, "idle": lambda: order.append("idle")}, 3, CPU)
+    assert order == ["slow", "idle"] * 3
+    assert min(taken["slow"]) >= 0.02 > min(taken["idle"])
+
+
+# ---------------------------------------------------------------- the peer
+
+
+@pytest.mark.parametrize("name", ["sudoku-mini", "connectivity"])
+def test_the_scheduler_loop_ends_where_ours_ends(name: str) -> None:
+    torch.manual_seed(0)
+    config = PRESETS[name]
+    problem = instances(config.build_task(), None, 3, 0)
+    assert bench.agreement(config, config.build_model(), problem, 20) < 1e-4
+
+
+def test_the_scheduler_loop_follows_the_noise_it_is_given() -> None:
+    solver = load("sudoku-mini")
+    problem = instances(solver.task, None, 3, 0)
+    clues, scheduler = solver.clues(problem), bench.make_scheduler(solver.config, 20)
+
+    def ends(seed: int) -> Tensor:
+        noise = Noise.first(seed, 3)
+        return bench.scheduler_loop(
+            solver, scheduler, problem, clues, lambda i: noise.normal(i, KERNEL if i else START, 16, 4)
+        )
+
+    assert torch.equal(ends(0), ends(0))
+    assert (ends(0) - ends(1)).abs().max() > 0.1
+    drawn = bench.scheduler_loop(solver, scheduler, problem, clues)
+    assert torch.equal(drawn[problem.given], clues.values[problem.given])
+    assert (solver.codec.decode(drawn) == problem.solution).float().mean() > 0.5  # it does solve
+
+
+# ---------------------------------------------------------------- reports
+
+
+def test_sampling_is_compared_three_ways_in_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    words = ["bench", "sample", "sudoku-mini", *QUICK, "--json", "--out", str(out)]
+    assert cli.main(words) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == json.loads(out.read_text())
+    assert report["command"] == "letgo " + " ".join(words)
+    assert {"device", "torch", "rows", "ratios", "matmul_peak_tflops"} <= set(report)
+    rows = {row["path"]: row for row in report["rows"]}
+    assert list(rows) == ["ours", "plain", "diffusers"]
+    speed = {name: row["board_steps_per_second"] for name, row in rows.items()}
+    assert report["ratios"] == {
+        "ours / plain": speed["ours"] / speed["plain"],
+        "ours / diffusers": speed["ours"] / speed["diffusers"],
+    }
+    for row in rows.values():
+        assert row["low"] <= row["board_steps_per_second"] <= row["high"]
+        assert row["board_steps_per_second"] == pytest.approx(8 / (row["ms"] / 1e3))
+        assert row["tflops"] * 1e12 == pytest.approx(report["board_step_flops"] * row["board_steps_per_second"])
+        assert row["rebuilt"] == 0
+    assert rows["diffusers"]["difference"] < 1e-4
+    assert report["weights"] == "shipped"
+
+
+def test_without_diffusers_the_rest_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "diffusers.schedulers.scheduling_ddpm", None)
+    assert cli.main(["bench", "sample", "sudoku-mini", *QUICK]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split(maxsplit=1) == ["diffusers", "diffusers is not installed"] for line in lines)
+    assert any(line.startswith("ours / plain: ") for line in lines)
+    assert not any(line.startswith("ours / diffusers") for line in lines)
+
+
+def test_a_path_that_the_scheduler_cannot_follow_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="variance-preserving"):
+        bench.make_scheduler(PRESETS["sudoku-flow"], 5)
+
+
+@pytest.mark.parametrize("name", ["sudoku-mini", "connectivity"])
+def test_training_is_measured_with_both_objectives(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "train", name, *QUICK, "--json", "--seeds", "2"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    rows = {row["objective"]: row for row in report["rows"] if row["path"] == "plain"}
+    assert list(rows) == ["simple", "self-correction"]
+    ratios = report["ratios"]
+    assert ratios["self-correction / simple, plain"] == rows["self-correction"]["ms"] / rows["simple"]["ms"]
+    assert ratios["self-correction / simple, App. C"] == 1.43
+    for objective, row in rows.items():
+        assert row["rebuilt"] == 0
+        assert row["tflops"] * 1e12 == pytest.approx(report["step_flops"][objective] / (row["ms"] / 1e3))
+        assert 0 < report["floor_ms"][objective]["arithmetic"] < row["ms"]
+    assert cli.main(["bench", "train", name, *QUICK]) == 0
+    assert "self-correction / simple, App. C: 1.43" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sample", "sudoku-huge"], "unknown preset"),
+        (["sample", "sudoku-mini", "--seeds", "2"], "--seeds is for"),
+        (["paint"], "invalid choice"),
+        (["train", "sudoku-mini", "--repeats", "0"], "expected a whole number from 1"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", *words, "--device", "cpu"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+# ---------------------------------------------------------------- early exit
+
+
+@pytest.fixture(scope="module")
+def mini() -> Solver:
+    return load("sudoku-mini", fast=False)
+
+
+def some_puzzles(solver: Solver, count: int) -> Problem:
+    """About five clues of 16: some boards are found at once, some late, some never."""
+    given = torch.rand(count, 16, generator=torch.Generator().manual_seed(0)) < 0.3
+    return Problem(instances(solver.task, None, count, 0).solution, given)
+
+
+def untimed(answers: list[Answer]) -> list[Answer]:
+    return [replace(answer, seconds=0.0) for answer in answers]
+
+
+@pytest.mark.parametrize("rule", ["tweedie", "ddpm", "heun"])
+def test_finished_boards_leave_the_batch_and_no_answer_changes(
+    rule: str, mini: Solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, sizes = some_puzzles(mini, 32), []
+    hook = mini.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    answers = untimed(mini.solve(problem, rule, steps=20, batch=16))
+    assert len({a.calls for a in answers}) > 5
+    assert sum(sizes) == sum(a.calls for a in answers)  # the network saw no board after its answer was found
+    sizes.clear()
+    monkeypatch.setattr(Solver, "smaller_batch", lambda self, whole, size, left: size)
+    assert untimed(mini.solve(problem, rule, steps=20, batch=16)) == answers
+    assert set(sizes) == {16}
+    assert sum(sizes) > sum(a.calls for a in answers)
+    hook.remove()
+
+
+def test_tries_and_padded_batches_give_the_same_answers_when_boards_leave(
+    mini: Solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = some_puzzles(mini, 41)
+    answers = untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16))
+    assert {a.tries for a in answers} == {1, 2, 3}
+    monkeypatch.setattr(Solver, "smaller_batch", lambda self, whole, size, left: size)
+    assert untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16)) == answers
+
+
+def test_the_cpus_own_chunks_stay_whole_and_a_gpu_halves_its_batches(mini: Solver) -> None:
+    assert mini.default_batch() == 8
+    assert mini.smaller_batch(8, 8, 1) == 8
+    assert mini.smaller_batch(16, 16, 9) == 9
+    assert mini.smaller_batch(16, 5, 2) == 2
+    gpu = Solver(mini.config, mini.network, fast=False)
+    gpu.device = torch.device("meta")
+    assert [gpu.smaller_batch(4096, 4096, left) for left in (4096, 2049, 2048, 1025, 1024, 3)] == [
+        4096, 4096, 2048, 2048, 1024, 64,
+    ]  # fmt: skip
+    assert gpu.smaller_batch(100, 100, 1) == 100

@@ -1,0 +1,168 @@
+"""Folders of train, valid and test files, Sudoku-Extreme by source, and the packs made of them."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import sys
+from dataclasses import replace
+from itertools import islice, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from letgo import tasks
+from letgo.cli import main
+from letgo.data.load import load_split, load_training
+from letgo.errors import LetgoError
+from letgo.evaluate import instances
+from letgo.presets import PRESETS
+from letgo.tasks import Problem
+
+HEADER = "source,question,answer,rating"
+QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..9....9......."
+ANSWER = "286194375945837261371562849123976584457218936869453712712345698534689127698721453"
+LABELS = [str.maketrans("123456789", "".join(p)) for p in islice(permutations("123456789"), 2000)]
+EXTREME = tasks.get("sudoku-extreme")
+MADE_UP = {
+    "puzzles5_forum_hardest_1905_11+": 100,
+    "generated_vicinity": 100,
+    "generated_unbiased_like": 100,
+    "generated_kaggle_like": 20,
+    "puzzles2_17_clue": 20,
+}
+REAL = {
+    "puzzles4_forum_hardest_1905": 100,
+    "01_file1": 50,
+    "puzzles1_unbiased": 46,
+    "puzzles0_kaggle": 5,
+    "puzzles2_17_clue": 3,
+}
+
+
+def rows(first: int, **sources: int) -> list[str]:
+    """One puzzle with its digits renamed, differently in each row from number `first` on."""
+    names = [name for name, count in sources.items() for _ in range(count)]
+    labels = LABELS[first : first + len(names)]
+    return [f"{n},{QUESTION.translate(t)},{ANSWER.translate(t)},1" for n, t in zip(names, labels, strict=True)]
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    text = "".join(f"{line}\n" for line in [HEADER, *lines]).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def numbers(problem: Problem) -> list[int]:
+    """Which renaming each row was made with."""
+    known = {ANSWER.translate(t): i for i, t in enumerate(LABELS)}
+    return [known[text] for text in EXTREME.format(problem.solution, problem)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "d" / "train.csv.gz", rows(0, **MADE_UP))
+    write(tmp_path / "d" / "valid.csv.gz", rows(500, a=60))
+    write(tmp_path / "d" / "test.csv", rows(600, a=80))
+    return tmp_path / "d"
+
+
+def test_each_split_comes_from_its_own_file(folder: Path) -> None:
+    assert set(numbers(instances(EXTREME, None, 50, 0, str(folder)))) <= set(range(600, 680))
+    assert set(numbers(instances(EXTREME, "test", 80, 0, str(folder)))) == set(range(600, 680))
+    assert set(numbers(instances(EXTREME, "valid", 50, 0, str(folder)))) <= set(range(500, 560))
+    # validation takes what there is, and is never test, whatever the regime's name
+    assert set(numbers(instances(EXTREME, None, 99, 0, str(folder), purpose="valid"))) == set(range(500, 560))
+    with pytest.raises(LetgoError, match="holds 80 instances, fewer than --count 81"):
+        instances(EXTREME, None, 81, 0, str(folder))
+
+
+def test_the_same_seed_gives_the_same_instances_from_a_folder_and_its_file(folder: Path) -> None:
+    first, again, other, file = (
+        numbers(instances(EXTREME, None, 40, seed, str(data)))
+        for seed, data in ((3, folder), (3, folder), (4, folder), (3, folder / "test.csv"))
+    )
+    assert first == again == file
+    assert first != other
+
+
+def test_rows_with_made_up_sources_are_drawn_by_the_shares_of_sudoku_extreme(folder: Path) -> None:
+    for data in (folder, folder / "train.csv.gz"):
+        drawn = np.array(numbers(load_training(data, EXTREME, 199, np.random.default_rng(0))))
+        groups = np.bincount(np.digitize(drawn, [200, 300, 320]))
+        assert groups.tolist() == [146, 46, 5, 2]  # .73, .23, .023 and .012 of .995, rounded to add up to 199
+
+
+def test_real_files_and_prepared_ones_are_taken_whole(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path / "real.csv", rows(0, **REAL))
+    problem = load_training(tmp_path / "real.csv", EXTREME, 10, np.random.default_rng(0))
+    assert numbers(problem) == list(range(204))
+    # one group is missing, so the shares cannot be kept
+    write(tmp_path / "part.csv", rows(0, generated_vicinity=7))
+    assert len(load_training(tmp_path / "part.csv", EXTREME, 3, np.random.default_rng(0))) == 7
+    # with random masks (the task sudoku) only the boards matter
+    assert len(load_training(folder, tasks.get("sudoku"), 10, np.random.default_rng(0))) == 340
+
+
+@pytest.mark.parametrize("name", ["sudoku-extreme", "sudoku"])
+def test_without_a_validation_file_the_end_of_training_is_held_out(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "hub" / "train.csv", rows(0, **REAL))
+    write(tmp_path / "hub" / "test.csv", rows(600, a=5))
+    task = tasks.get(name)
+    train = numbers(load_training(tmp_path / "hub", task, 10, np.random.default_rng(0)))
+    valid = numbers(load_split(tmp_path / "hub", task, "valid"))
+    assert (train, valid) == (list(range(184)), list(range(184, 204)))  # a tenth of 204 rows
+    assert numbers(load_split(tmp_path / "hub", task, "test")) == list(range(600, 605))
+
+
+def test_a_folder_without_the_file_says_what_it_expected(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        with pytest.raises(LetgoError, match=rf"no file for {split} in it; expected one of {split}\.npz, {split}\.csv"):
+            load_split(tmp_path, EXTREME, split)
+    with pytest.raises(LetgoError, match="the hub has no data set for latin"):
+        load_split("hub", tasks.get("latin"), "test")
+
+
+def test_sudoku_extreme_trains_validates_and_is_measured_from_one_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = replace(PRESETS["sudoku-extreme-baseline"], sample_steps=5)  # 1000 steps would take a while here
+    monkeypatch.setitem(PRESETS, "sudoku-extreme-baseline", short)
+    data = ["--data", str(folder), "--device", "cpu"]
+    run = str(tmp_path / "run")
+    train = ["train", "sudoku-extreme-baseline", "--out", run, "--steps", "1", "--batch", "2", "--boards", "50"]
+    assert main([*train, "--validate", "1", *data]) == 0
+    assert "validation, Euler, n=1" in capsys.readouterr().err
+    assert main(["evaluate", run, "--rule", "ddpm", "--count", "2", "--steps", "2", "--regime", "valid", *data]) == 0
+    assert main(["train", "sudoku-extreme", "--out", str(tmp_path / "other"), "--device", "cpu"]) == 2
+    assert "give --data FOLDER" in capsys.readouterr().err
+
+
+def tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_packs_give_the_instances_of_their_originals(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder / "train.csv.gz", rows(0, **REAL))
+    pack = tool("pack")
+    monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "packs"), "sudoku-extreme", "--extreme", str(folder)])
+    assert pack.main() == 0
+    made = tmp_path / "packs" / "sudoku-extreme"
+    assert numbers(load_training(made, EXTREME, 10, np.random.default_rng(0))) == list(range(204))
+    for regime in ("valid", "test"):
+        packed, original = (instances(EXTREME, regime, 40, 2, str(data)) for data in (made, folder))
+        assert torch.equal(packed.solution, original.solution)
+        assert torch.equal(packed.given, original.given)
+    monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "more"), "sudoku-extreme"])
+    assert pack.main() == 2
+    assert "--extreme FOLDER" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""Tuning: the checkpoint by Euler, the grids, and that test instances play no part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from letgo.checkpoints import load_weights, locate, save_weights
+from letgo.cli import main
+from letgo.evaluate import instances
+from letgo.tasks import Problem
+from letgo.tune import default_grid, kept_weights
+
+FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
+TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two steps of training know nothing, but the raw weights kept at step 1 are those of the shipped model."""
+    out = tmp_path / "run"
+    assert main(["train", "sudoku-mini", "--out", str(out), "--steps", "2", "--keep", "1,2", *FAST]) == 0
+    path = out / "checkpoints" / "1.safetensors"
+    trained = load_weights(locate("sudoku-mini")[0] / "model.safetensors")
+    untrained = load_weights(path, "ema.")
+    save_weights(path, {f"ema.{k}": v for k, v in untrained.items()} | {f"raw.{k}": v for k, v in trained.items()})
+    return out
+
+
+def table(run: Path, *words: str) -> dict[str, Any]:
+    assert main(["tune", str(run), "--rule", "em", "--sigmas", "0.1", *TUNE, *words]) == 0
+    return json.loads((run / "tune-em.json").read_text())
+
+
+def test_the_checkpoint_that_euler_does_best_with_becomes_the_model(run: Path, tmp_path: Path) -> None:
+    picked = table(run)["checkpoint"]
+    assert (picked["step"], picked["weights"], picked["count"]) == (1, "raw", 20)
+    assert [(row["step"], row["weights"]) for row in picked["scores"]] == [
+        (2, "ema"),
+        (2, "raw"),
+        (1, "ema"),
+        (1, "raw"),
+    ]
+    assert picked["validity"] > 0.5  # of untrained weights, hardly one board in a thousand is valid
+    assert json.loads((run / "config.json").read_text())["weights"] == "raw"
+    assert json.loads((run / "validation.json").read_text())["checkpoint"] == picked
+    report = tmp_path / "report.json"
+    assert main(["evaluate", str(run), "--rule", "em", *TUNE, "--out", str(report)]) == 0
+    assert json.loads(report.read_text())["validity"]["value"] > 0.5
+
+
+def test_with_as_is_or_another_file_the_weights_stay(run: Path, tmp_path: Path) -> None:
+    before = (run / "model.safetensors").read_bytes()
+    assert table(run, "--as-is")["checkpoint"] is None
+    words = ["tune", str(run), "--rule", "em", "--sigmas", "0.1", *TUNE, "--out", str(tmp_path / "t.json")]
+    assert main(words) == 0
+    assert json.loads((tmp_path / "t.json").read_text())["checkpoint"]["step"] == 1
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_a_tie_goes_to_the_latest_average(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "sudoku-mini", "--out", str(out), "--steps", "3", "--keep", "1,2", *FAST]) == 0
+    picked = table(out)["checkpoint"]  # nothing is learned yet, so all of them fail alike
+    assert (picked["step"], picked["weights"]) == (3, "ema")
+    assert [step for step, _, _ in kept_weights(out)] == [3, 3, 2, 2, 1, 1]
+
+
+def test_a_model_without_kept_steps_is_tuned_as_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    assert main(["tune", "sudoku-mini", "--rule", "em-decay", "--quick", *TUNE, "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["checkpoint"] is None
+    assert [(row["sigma"], row["tau_start"]) for row in found["grid"]] == [
+        (sigma, tau) for sigma in (5.0, 7.0, 10.0) for tau in (0.7, 0.8)
+    ]
+
+
+def test_default_grids_hold_what_the_paper_found() -> None:
+    """Table 5's settings (App. F.3), for 200 steps and for Sudoku-Extreme's 1000; sigma near .3 and .18 for EM."""
+    for quick in (False, True):
+        sigmas, taus = default_grid("em-decay", 200, quick)
+        assert 7.0 in sigmas
+        assert 0.7 in taus
+        sigmas, taus = default_grid("em-decay", 1000, quick)
+        assert {14.0, 20.0} <= set(sigmas)
+        assert {0.7, 0.8} <= set(taus)
+        assert 0.3 in default_grid("em", 200, quick)[0]
+        assert 0.18 in default_grid("em", 1000, quick)[0]
+    assert max(default_grid("em", 200)[0]) < 0.4  # the last of 200 steps are unstable from there on
+
+
+def test_tuning_refuses_test_instances(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", str(run), "--rule", "em", "--regime", "test"]) == 2
+    assert "never looks at test instances" in capsys.readouterr().err
+
+
+def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    seen: list[Problem] = []
+    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or {"best": {}})
+    table(run, "--as-is", "--regime", "6")
+    from letgo.solver import load
+
+    test = instances(load(str(run)).task, "6", 20, 0)
+    assert len(seen[0]) == 20
+    assert not torch.equal(seen[0].given, test.given)
