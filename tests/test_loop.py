@@ -190,7 +190,7 @@ def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
         config = replace(config, network_options={"width": 8})
     torch.manual_seed(0)
     network = config.build_model()
-    ours, theirs = Solver(config, network), Solver(config, network)
+    ours, theirs = (Solver(config, network, fast=False) for _ in range(2))
     assert ours.loop is None  # on the CPU
     ours.loop = Loop(ours.network, ours.path, compiled=False)
     problem = instances(ours.task, None, 11, 0)

@@ -424,7 +424,7 @@ def test_measuring_looks_at_the_rules_only_after_the_last_call_of_the_network(
         return original(self, boards, problem)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(solver.task), "broken", noted)
-    evaluate(solver, "tweedie", instances(solver.task, None, 20, 0), steps=5, passes=2)
+    evaluate(solver, "tweedie", instances(solver.task, None, 20, 0), steps=5, passes=2, batch=8)
     assert set(made) == {len(network(solver).calls)}
     assert len(network(solver).calls) == 2 * 3 * 5  # two passes over three chunks of eight, to the last step
 

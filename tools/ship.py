@@ -1,22 +1,38 @@
 """Turn a finished run and its measurements into a shipped model with a card.
 
-    python tools/ship.py runs/sudoku sudoku results/sudoku.json --trained-on "one NVIDIA H200"
+    python tools/ship.py runs/sudoku sudoku results/sudoku.json --trained-on "one NVIDIA H200" --summary "..."
 
-The measurements are `letgo evaluate --out` reports in a list (tools/measure.py). Weights are stored in fp16.
+The measurements are a list of `letgo evaluate --out` or `letgo reproduce` reports. They go to results/NAME.json under
+the model's name; with --command (how the run was made), its times and losses go to results/training.json. Weights are
+stored in fp16. Where the instances came from a file, --data says which, as for `letgo evaluate`.
 """
 
 import argparse
 import json
+import shlex
+import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from letgo.checkpoints import load_state, load_weights, save_weights, write_json
+from letgo.checkpoints import load_state, load_weights, read_json, save_weights, write_json
 from letgo.data.files import written_atomically
 from letgo.presets import Config
+from letgo.reproduce.measure import SAME, identity
+from letgo.reproduce.store import TRAINING, Store
 
-SHIPPED = Path(__file__).parent.parent / "src" / "letgo" / "shipped"
+ROOT = Path(__file__).parent.parent
+SHIPPED, RESULTS = ROOT / "src" / "letgo" / "shipped", ROOT / "results"
+ROUNDED = "fp32, before rounding to fp16"
+GENERATED = "MIT (generated, no third-party data)"
+LISTS = (
+    "MIT for the weights, no puzzle is shipped; the public lists, collected by the Enjoy Sudoku Players' Forum, "
+    "Gordon Royle and others (17 clues) and magictour, carry no licence of their own (the tdoku project, which "
+    "publishes them: BSD 2-Clause)"
+)
+REGIMES = {"sudoku": "clues", "connectivity": "nodes"}  # what a regime is, where it is a number
+EXTRAS = {"length": "shortest", "element_accuracy": "entries right", "balanced_accuracy": "balanced accuracy"}
 
 
 def interval(score: dict[str, Any]) -> str:
@@ -31,38 +47,83 @@ def recipe(config: Config) -> str:
     rate = f"Adam {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
     if config.decay:
         rate += f", linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
+    else:
+        rate += ", then constant"
     return f"{loss}; {rate}; batch {config.batch}; seed {config.seed}"
 
 
 def data_text(config: Config) -> str:
-    size = config.build_task().symbols
-    return (
-        f"{config.boards:,} uniformly random complete {size}x{size} boards drawn by letgo's own generator "
-        f"(seed {config.seed}), with 0 to {config.build_task().cells - 1} clues at random places"
-    )
+    """What a model of this task was trained on; Sudoku-Extreme is the stand-in, as long as its own files are away."""
+    task = config.build_task()
+    side, count = getattr(task, "size", task.symbols), f"{config.boards:,}"
+    drawn = f"drawn by letgo's own generator (seed {config.seed})"
+    clues = f"with 0 to {task.cells - 1} clues at random places"
+    return {
+        "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}",
+        "latin": f"{count} random {side}x{side} Latin squares {drawn}, {clues}",
+        "queens": f"{count} boards of {side} queens, the training split of all that letgo's own search lists, {clues}",
+        "connectivity": f"{count} random graphs of {side} nodes {drawn}",
+        "maze": f"{count} mazes of {side}x{side} cells {drawn}; they are not Maze-Hard's",
+        "sudoku-extreme": (
+            f"{count} 9x9 puzzles, each with one solution, of a stand-in for Sudoku-Extreme with its shares of "
+            "sources: about 9% from public lists (tdoku's benchmark files: forum hardest, magictour, 17 clues), the "
+            "others generated, many of them as neighbours of the hardest"
+        ),
+    }[task.name]
+
+
+def licence(config: Config) -> str:
+    return LISTS if config.task == "sudoku-extreme" else GENERATED
+
+
+def settings(report: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v:g}" for k, v in report["settings"].items())
+
+
+def columns(reports: list[dict[str, Any]]) -> dict[str, str]:
+    """Further scores that some report has, with their headings."""
+    passes = {r["pass_at_k"]["k"] for r in reports} - {1}
+    found = {"pass_at_k": "pass@" + "/".join(map(str, sorted(passes)))} if passes else {}
+    return found | {key: head for key, head in EXTRAS.items() if any(key in r for r in reports)}
+
+
+def score(report: dict[str, Any], key: str) -> str:
+    once = key == "pass_at_k" and report[key]["k"] == 1
+    return "-" if key not in report or once else interval(report[key])
+
+
+def table(reports: list[dict[str, Any]]) -> str:
+    more = columns(reports)
+    head = [REGIMES.get(reports[0]["task"], "regime"), "rule", "steps", "valid", *more.values(), "n", "seed", "weights"]
+    rows = [
+        [r["regime"], f"{r['rule']} {settings(r)}", str(r["steps"]), interval(r["validity"])]
+        + [score(r, key) for key in more]
+        + [str(r["validity"]["n"]), str(r["seed"]), r.get("weights", ROUNDED)]
+        for r in reports
+    ]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def card_text(card: dict[str, Any]) -> str:
-    rows = "\n".join(
-        f"| {r['regime']} | {r['rule']} {settings(r)} | {r['steps']} | {interval(r['validity'])} | "
-        f"{r['validity']['n']} | {r['seed']} | {r.get('weights', 'fp32, before rounding to fp16')} |"
-        for r in card["scores"]
-    )
+    reports, chosen = card["scores"], card["validation"]
+    instances = "rows of a test file that no training saw" if "data" in reports[0] else "freshly drawn puzzles"
     limits = "\n".join(f"- {line}" for line in card["limits"])
+    steps, whole = card["steps"], card.get("run_steps", card["steps"])
+    run = f"{steps:,} steps" if steps == whole else f"{steps:,} steps of a run of {whole:,}"
+    why = "chosen on validation boards" if chosen else "raw ones were not compared on validation boards"
     return f"""# {card["name"]}
 
 {card["summary"]}
 
 - **Data**: {card["data"]}. Licence: {card["licence"]}.
 - **Recipe**: {card["recipe"]}.
-- **Training**: {card["steps"]:,} steps in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
-  (chosen on validation boards), stored in fp16; {card["parameters"]:,} parameters.
+- **Training**: {run} in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
+  ({why}), stored in fp16; {card["parameters"]:,} parameters.
 
-Share of valid final boards (95% interval) on freshly drawn puzzles:
+Share of valid final boards (95% interval) on {instances}:
 
-| clues | rule | steps | valid | n | seed | weights |
-|---|---|---|---|---|---|---|
-{rows}
+{table(reports)}
 
 Limits:
 
@@ -70,8 +131,48 @@ Limits:
 """
 
 
-def settings(report: dict[str, Any]) -> str:
-    return " ".join(f"{k}={v:g}" for k, v in report["settings"].items())
+def public(command: str, run: str, name: str) -> str:
+    """A command as others can give it: the model by its name, data by the last part of its path, no --out."""
+    words = shlex.split(command)
+    kept: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if "--out" in (before, word):
+            continue
+        kept.append(name if word == run else Path(word).name if before == "--data" else word)
+    return shlex.join(kept)
+
+
+def named(report: dict[str, Any], name: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """A report of the run as one of the shipped model; what it says of itself already, it keeps."""
+    weights = report.get("weights", "fp32")
+    if weights == "fp32":
+        weights = ROUNDED if report["device"] == "cpu" else f"{ROUNDED}; bf16 arithmetic"
+    command = public(report["command"], report["command"].split()[2], name)
+    scores = {key: value for key, value in report.items() if key not in ("weights", "command")}
+    more = {key: value for key, value in facts.items() if key not in scores}
+    return {**scores, "model": name, **more, "weights": weights, "command": command}
+
+
+def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:
+    """Times and every 10,000th step's losses, for results/training.json."""
+    lines = [line for line in log if line["step"] % 10_000 == 0 or line is log[-1]]
+    losses = [{k: v if k == "step" else round(v, 6) for k, v in x.items() if k != "steps_per_second"} for x in lines]
+    return {
+        **said,
+        "precision": config.precision if config.precision != "auto" else "fp32" if "CPU" in said["device"] else "bf16",
+        "seed": config.seed,
+        "steps": int(state["step"]),
+        "seconds": round(float(state["seconds"])),
+        "median_ms_per_step": round(statistics.median(1000 / line["steps_per_second"] for line in log), 3),
+        "loss": losses,
+    }
+
+
+def add_training(path: Path, name: str, record: dict[str, Any]) -> None:
+    runs = read_json(path)
+    last = {"note": runs.pop("note")} if "note" in runs else {}
+    with written_atomically(path) as file:
+        file.write(json.dumps({**runs, name: record, **last}, indent=1).encode())
 
 
 def main() -> None:
@@ -82,32 +183,48 @@ def main() -> None:
     parser.add_argument("--trained-on", required=True)
     parser.add_argument("--summary", required=True)
     parser.add_argument("--limit", action="append", default=[])
+    parser.add_argument("--data", help="the file or folder that the reports' instances came from")
+    parser.add_argument("--command", action="append", default=[], help="a `letgo train` command of the run")
+    parser.add_argument("--torch", default=torch.__version__.partition("+")[0], help="the version that trained")
+    parser.add_argument("--note", help="a remark on the training")
     options = parser.parse_args()
 
     state = load_state(options.run / "state.pt")
-    config = Config.from_dict(json.loads((options.run / "config.json").read_text()))
-    chosen = json.loads((options.run / "validation.json").read_text())
-    weights = load_weights(options.run / "model.safetensors")
-    reports = [
-        {**r, "model": options.name, "command": r["command"].replace(r["model"], options.name)}
-        for r in json.loads(options.reports.read_text())
-    ]
-    write_json(options.reports, reports)  # from now on the model is known by its name
+    config = Config.from_dict(read_json(options.run / "config.json"))
+    path = options.run / "validation.json"
+    chosen = read_json(path) if path.is_file() else None
+    picked = chosen is not None and "checkpoint" in chosen  # `letgo tune` may have gone back to an earlier step
+    steps = int(chosen["step"] if chosen is not None and picked else state["step"])
+    stored = options.run / "model.safetensors"
+    if not stored.is_file() and picked:
+        parser.error(f"{stored} is missing, and its state is of another step than the one that was picked")
+    weights = load_weights(stored) if stored.is_file() else state[config.weights]
+
+    facts: dict[str, Any] = {"objective": config.objective, "training_steps": steps}
+    facts |= {"data": identity(options.data)} if options.data else {}
+    reports = [named(report, options.name, facts) for report in read_json(options.reports)]
+    store = Store(RESULTS)
+    for report in reports:
+        store.add(options.name, report, SAME)
+
     folder = SHIPPED / options.name
     save_weights(folder / "model.safetensors", weights, torch.float16)
     write_json(folder / "config.json", config.as_dict())
     for tuned in options.run.glob("tune-*.json"):
-        write_json(folder / tuned.name, json.loads(tuned.read_text().replace(str(options.run), options.name)))
+        grid = read_json(tuned)
+        grid |= {"command": public(grid["command"], str(options.run), options.name)} if "command" in grid else {}
+        write_json(folder / tuned.name, grid)
     card = {
         "name": options.name,
         "summary": options.summary,
         "data": data_text(config),
-        "licence": "MIT (generated, no third-party data)",
+        "licence": licence(config),
         "recipe": recipe(config),
-        "steps": int(state["step"]),
+        "steps": steps,
+        "run_steps": int(state["step"]),
         "seconds": round(float(state["seconds"]), 1),
         "trained_on": options.trained_on,
-        "weights": "EMA" if chosen["weights"] == "ema" else "raw",
+        "weights": "EMA" if config.weights == "ema" else "raw",
         "validation": chosen,
         "parameters": sum(w.numel() for w in weights.values()),
         "scores": reports,
@@ -116,6 +233,12 @@ def main() -> None:
     write_json(folder / "card.json", card)
     with written_atomically(folder / "README.md") as file:
         file.write(card_text(card).encode())
+    if options.command:
+        log = [json.loads(line) for line in (options.run / "metrics.jsonl").read_text().splitlines()]
+        said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
+        record = training_record(config, state, log, **said)
+        record |= {"validation": chosen} | ({"note": options.note} if options.note else {})
+        add_training(RESULTS / f"{TRAINING}.json", options.name, record)
 
 
 if __name__ == "__main__":

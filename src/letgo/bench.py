@@ -71,10 +71,10 @@ def race(works: dict[Key, Callable[[], object]], repeats: int, device: torch.dev
     return taken
 
 
-def matmul_peak(device: torch.device) -> float:
-    """FLOP/s of one large product: bf16 on a GPU, fp32 elsewhere."""
+def matmul_peak(device: torch.device, half: bool | None = None) -> float:
+    """FLOP/s of one large product: bf16 or fp32 as `half` says, by default as the device trains."""
     gpu = device.type == "cuda"
-    size, kind = (8192, torch.bfloat16) if gpu else (1024, torch.float32)
+    size, kind = 8192 if gpu else 1024, torch.bfloat16 if (gpu if half is None else half) else torch.float32
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
     turns = 20 if gpu else 3
 
@@ -298,9 +298,13 @@ def bench_sample(
     steps: int | None = None,
     repeats: int = 5,
     threads: int = 1,
+    precision: str = "auto",
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Board-steps per second of DDPM to the last step, one batch: ours, plain, and diffusers' DDPMScheduler."""
+    """Board-steps per second of DDPM to the last step, one batch: ours, plain, and diffusers' DDPMScheduler.
+
+    Ours has by default the precision of `letgo solve`; the two others have the device's plain one.
+    """
     gpu = device.type == "cuda"
     has_weights = config.name in shipped()
     if has_weights:
@@ -308,11 +312,15 @@ def bench_sample(
     else:
         torch.manual_seed(0)
         network = config.build_model()
-    ours, plain = (Solver(config, network, device.type, fast=fast, threads=threads) for fast in (True, False))
+    precision = Solver(config, network, device.type, precision=precision).precision
+    ours = Solver(config, network, device.type, threads=threads, precision=precision)
+    plain = Solver(config, network, device.type, fast=False, threads=threads)
     batch = batch or (ours.default_batch() if gpu else 16)
     steps = steps or (200 if gpu else 20)
     problem = instances(ours.task, None, batch, 0)
-    work, peak = Work.of(config, problem[:1], gpu), matmul_peak(device)
+    precisions = {"ours": precision, "plain": plain.precision, "diffusers": plain.precision}
+    peaks = {kind: matmul_peak(device, kind == "bf16") for kind in set(precisions.values())}
+    work, peak = Work.of(config, problem[:1], gpu), peaks[precision]
     notes: dict[str, dict[str, Any]] = {}
     works: dict[str, Callable[[], object]] = {
         name: partial(solver.sample, problem, ddpm, steps, batch=batch)
@@ -340,9 +348,10 @@ def bench_sample(
         speeds = [batch * steps / second for second in times]
         rows.append({
             "path": name,
+            "precision": precisions[name],
             **_spread("board_steps_per_second", speeds),
             "ms": 1e3 * median(times) / steps,
-            **_share(work.forward * median(speeds), peak),
+            **_share(work.forward * median(speeds), peaks[precisions[name]]),
             **notes[name],
             "rebuilt": rebuilt,
         })  # fmt: skip
@@ -357,10 +366,10 @@ def bench_sample(
         "steps_each": steps,
         "repeats": repeats,
         "board_step_flops": work.forward,
-        "step_bytes": work.sample_bytes(batch, gpu),
+        "step_bytes": work.sample_bytes(batch, precision == "bf16"),
         "floor_board_steps_per_second": {
             "arithmetic": peak / work.forward,
-            "bytes": batch * bandwidth / work.sample_bytes(batch, gpu),
+            "bytes": batch * bandwidth / work.sample_bytes(batch, precision == "bf16"),
         },
         "rows": rows,
         "ratios": {f"ours / {p}": speed["ours"] / speed[p] for p in speed if p != "ours"},
@@ -473,6 +482,7 @@ def summary(report: dict[str, Any]) -> str:
     lines.append(head + f"{'warm-up':>10}{'rebuilt':>9}")
     for row in report["rows"]:
         name = f"{row['objective']}, {row['path']}" if train else row["path"]
+        name += f", {row['precision']}" if "precision" in row else ""
         if "ms" not in row:
             lines.append(f"{name:26}{row['note']}")
             continue

@@ -85,6 +85,12 @@ def _sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--soft-until", type=float, help="t*: soft pinning while t >= t* (default: always hard)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--batch", type=_at_least(1), help="boards sampled together")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "bf16", "fp32"],
+        default="auto",
+        help="of the network's products (auto: bf16 on a GPU, and in `solve` where the CPU has it; else fp32)",
+    )
 
 
 def build_parser() -> Parser:
@@ -199,6 +205,7 @@ def build_parser() -> Parser:
     bench.add_argument("--steps", type=_at_least(1), help="steps per measurement (default: fewer on a CPU)")
     bench.add_argument("--repeats", type=_at_least(1), default=5, help="measurements; the median counts (default 5)")
     bench.add_argument("--seeds", type=_at_least(1), default=1, help="models trained together (default 1)")
+    bench.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto", help="of sampling in `ours`")
     bench.add_argument("--json", action="store_true")
     bench.add_argument("--out", type=Path, help="write the JSON report here")
     _common(bench)

@@ -28,11 +28,12 @@ def _settings(args: argparse.Namespace) -> dict[str, float | None]:
     return {name: getattr(args, name) for name in names}
 
 
-def _load_for(name: str | None, model: str | None, device: str, threads: int) -> Solver:
+def _load_for(name: str | None, args: argparse.Namespace) -> Solver:
     """The model that NAME and --model ask for; a task's own model has the task's name."""
+    model: str | None = args.model
     if model and name and name not in TASKS:
         raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
-    solver = load(model or name or "sudoku", device, threads=threads)
+    solver = load(model or name or "sudoku", args.device, threads=args.threads, precision=args.precision)
     if model and name in TASKS and solver.task.name != name and solver.config.task != name:
         raise LetgoError(f"model '{model}' was trained for {solver.task.name}, not for {name}")
     return solver
@@ -66,7 +67,7 @@ def solve(args: argparse.Namespace) -> int:
     name, puzzles = _name_and_puzzles(args.words)
     if puzzles and args.file:
         raise LetgoError("give puzzles as words or by --file, not both")
-    solver = _load_for(name, args.model, args.device, args.threads)
+    solver = _load_for(name, args)
     example = not puzzles and not args.file
     if args.file:
         problem = read_puzzles(args.file, solver.task)
@@ -122,7 +123,7 @@ def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
 
 
 def generate(args: argparse.Namespace) -> int:
-    solver = _load_for(args.name, args.model, args.device, args.threads)
+    solver = _load_for(args.name, args)
     problem = solver.empty(args.count)
     rule, used = solver.rule(args.rule, **_settings(args))  # pyright: ignore[reportArgumentType]
     show = Progress("sampled", args.progress, args.quiet)
@@ -135,7 +136,8 @@ def generate(args: argparse.Namespace) -> int:
 
         rate = Rate(int(valid.sum()), len(valid)).as_dict()
         print(json.dumps({"model": solver.config.name, "rule": args.rule, "settings": used, "seed": args.seed,
-                          "validity": rate, "boards": lines, "valid": valid.tolist()}))  # fmt: skip
+                          "precision": solver.sample_precision, "validity": rate, "boards": lines,
+                          "valid": valid.tolist()}))  # fmt: skip
         return 0
     for i, line in enumerate(lines):
         if args.show:
@@ -152,7 +154,7 @@ def evaluate(args: argparse.Namespace) -> int:
     from letgo.evaluate import evaluate as measure
     from letgo.evaluate import instances
 
-    solver = load(args.model, args.device, not args.plain, args.threads)
+    solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     scores = measure(
@@ -194,7 +196,8 @@ def summary(report: dict[str, Any]) -> str:
                 "length", "marked_share"):  # fmt: skip
         if report.get(key) and report[key]["n"]:
             lines.append(f"{key:18} {span(report[key])}")
-    lines.append(f"{report['calls']:,} network calls in {report['seconds']:.1f} s on {report['device']}")
+    where = f"{report['device']}, {report['precision']}"
+    lines.append(f"{report['calls']:,} network calls in {report['seconds']:.1f} s on {where}")
     return "\n".join(lines)
 
 

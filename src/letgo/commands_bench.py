@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.seeds != 1:
         raise LetgoError("--seeds is for `letgo bench train`; sampling has one model")
     else:
-        report = bench_sample(config, device, args.batch, args.steps, args.repeats, args.threads, say)
+        report = bench_sample(config, device, args.batch, args.steps, args.repeats, args.threads, args.precision, say)
     report = {**report, "command": args.command_line}
     if args.out:
         write_json(args.out, report)

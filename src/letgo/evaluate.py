@@ -88,6 +88,7 @@ def evaluate(
         "calls": calls,
         "seconds": round(seconds, 3),
         "device": device_name(solver.device),
+        "precision": solver.sample_precision,
         "version": __version__,
     }
     return report

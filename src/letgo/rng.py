@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -63,15 +63,48 @@ class Noise:
     def __getitem__(self, index: slice | Tensor) -> Noise:
         return Noise(self.seed, self.instance[index], self.attempt[index])
 
-    def normal(self, step: int | Int[Tensor, ""], purpose: int, cells: int, dim: int) -> State:
+    def repeat(self, times: int) -> Noise:
+        """The same boards, again and again."""
+        return Noise(self.seed, self.instance.repeat(times), self.attempt.repeat(times))
+
+    def normal(self, step: int | Int[Tensor, "*rows"], purpose: int, cells: int, dim: int) -> State:
+        """`step` is one for all boards, or one for each."""
         blocks = -(-cells * dim // 4)
         block = torch.arange(blocks, device=self.instance.device) if self.count is None else self.count[:blocks]
         block = block.expand(len(self.instance), blocks)
-        when = torch.as_tensor(step * 4 + purpose, device=block.device).expand_as(block)
+        when = torch.as_tensor(step * 4 + purpose, device=block.device)
+        when = (when[:, None] if when.dim() else when).expand_as(block)
         counter = [block, when, self.instance[:, None].expand_as(block), self.attempt[:, None].expand_as(block)]
         a, b, c, d = philox(counter, (self.seed & _WORD, self.seed >> 32 & _WORD))
         values = torch.stack([*box_muller(a, b), *box_muller(c, d)], dim=-1)
         return values.flatten(1)[:, : cells * dim].unflatten(1, (cells, dim))
+
+
+AHEAD = 256  # states that are drawn at once: for one board many are as quick as one
+MOST_AHEAD = 16  # steps, since a board that is solved needs no more
+
+
+@dataclass(frozen=True)
+class NoiseAhead(Noise):
+    """The same noise, drawn for several steps when the first of them is asked for. Memory is flat in the steps."""
+
+    source: Noise | None = None
+    drawn: dict[int, tuple[int, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by purpose
+
+    @staticmethod
+    def of(noise: Noise) -> NoiseAhead:
+        return NoiseAhead(noise.seed, noise.instance, noise.attempt, source=noise)
+
+    def normal(self, step: int | Int[Tensor, "*rows"], purpose: int, cells: int, dim: int) -> State:
+        step, boards = int(step), len(self.instance)
+        first, values = self.drawn.get(purpose, (step, None))
+        if values is None or not first <= step < first + len(values):
+            assert self.source is not None
+            first, ahead = step, max(1, min(MOST_AHEAD, AHEAD // boards))
+            steps = torch.arange(step, step + ahead, device=self.instance.device).repeat_interleave(boards)
+            values = self.source.repeat(ahead).normal(steps, purpose, cells, dim).unflatten(0, (ahead, boards))
+            self.drawn[purpose] = first, values
+        return values[step - first]
 
 
 def uniform_times(x: State) -> Float[Tensor, "batch 1 1"]:

@@ -18,16 +18,19 @@ from torch import Tensor
 
 from letgo.checkpoints import load_model, read_json
 from letgo.errors import LetgoError
+from letgo.fast import cpu
 from letgo.fast.loop import Loop
 from letgo.kernels import Rule, make_rule
+from letgo.models.transformer import Transformer
 from letgo.pinning import Clues
 from letgo.presets import Config
-from letgo.rng import Noise
+from letgo.rng import Noise, NoiseAhead
 from letgo.sampling import Snapshot, reverse_step, trajectory, uniform_grid
 from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
 
 LEAST_BATCH = 64  # below this a GPU gains nothing from fewer boards
+PRECISIONS = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,17 @@ def identities(problem: Problem) -> Int[Tensor, "batch"]:
     return torch.tensor([zlib.crc32(c.tobytes() + a.tobytes()) for c, a in rows])
 
 
+def pick_precision(name: str, device: torch.device, fast: bool, half: bool) -> str:
+    """'auto' is bf16 on a GPU, fp32 elsewhere unless `half`."""
+    if name not in PRECISIONS:
+        raise LetgoError(f"unknown precision '{name}'; choose {', '.join(PRECISIONS)}")
+    if name == "auto":
+        return "bf16" if half or device.type == "cuda" else "fp32"
+    if name == "bf16" and (device.type == "mps" or (device.type == "cpu" and not fast)):
+        raise LetgoError(f"the plain path on '{device.type}' has fp32 only; choose --precision fp32")
+    return name
+
+
 @contextmanager
 def cpu_threads(count: int) -> Iterator[None]:
     """Boards are small: a second thread gains a fifth on an idle machine, and doubles the time on a busy one."""
@@ -93,17 +107,41 @@ class Solver:
         folder: Path | None = None,
         fast: bool = True,
         threads: int = 1,
+        precision: str = "auto",
     ):
         self.config, self.folder, self.threads = config, folder, threads
         self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
-        self.loop = Loop(self.network, self.path) if fast and self.device.type == "cuda" else None
+        self.fast_cpu = fast and self.device.type == "cpu"
+        self.packed = self.fast_cpu and isinstance(self.network, Transformer) and cpu.available()
+        # What `solve` finds is checked; what `sample` ends in is measured, and a figure must not hang on the CPU.
+        self.precision = pick_precision(precision, self.device, fast, half=self.packed and cpu.has_bf16())
+        self.sample_precision = pick_precision(precision, self.device, fast, half=False)
+        compiled = fast and self.device.type == "cuda" and self.precision == "bf16"
+        self.loop = Loop(self.network, self.path) if compiled else None
+        self.forwards = {name: self.forward(name) for name in (self.precision, self.sample_precision)}
+
+    def forward(self, precision: str) -> Callable[..., State]:
+        """The network in this precision: packed where that can be, autocast elsewhere."""
+        half = precision == "bf16"
+        if self.packed and isinstance(self.network, Transformer):
+            return cpu.PackedTransformer(self.network, torch.bfloat16 if half else torch.float32)
+        cast = torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext()
+
+        def forward(x_t: State, t: Time, context: Tensor | None = None) -> State:
+            with cast:
+                return self.network(x_t, t, context)
+
+        return forward
 
     def default_batch(self) -> int:
-        """On the CPU a small fixed chunk, so that an answer never depends on its neighbours; on a GPU a large one."""
+        """As many as make a batch faster: beyond 16 boards of 81 cells a CPU core gains nothing.
+
+        The plain path on a CPU has small fixed chunks, so that there too an answer never depends on its neighbours.
+        """
         if self.device.type == "cpu":
-            return max(1, 128 // self.task.cells)
+            return max(1, (1296 if self.fast_cpu else 128) // self.task.cells)
         return max(1, 330_000 // self.task.cells)
 
     def tuned(self, rule: str) -> dict[str, float]:
@@ -131,14 +169,16 @@ class Solver:
         values = self.codec.encode(problem.solution.to(self.device))
         return Clues(values, problem.given.to(self.device), math.inf if soft_until is None else soft_until)
 
-    def denoise(self, context: Tensor | None) -> Callable[[State, Time], State]:
-        """The plain network, as `trajectory` calls it."""
-        half = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
-        on_device = self.on_device(context)
+    def denoise(self, context: Tensor | None, precision: str | None = None) -> Callable[[State, Time], State]:
+        """The network as `trajectory` calls it.
+
+        On the CPU's fast path with one row of t for all boards: then no product's shape depends on the batch but by
+        whole boards, and a board has the same bits in any company.
+        """
+        forward, on_device = self.forwards[precision or self.precision], self.on_device(context)
 
         def denoise(x_t: State, t: Time) -> State:
-            with half:
-                return self.network(x_t, t.expand(len(x_t), 1, 1), on_device)
+            return forward(x_t, t if self.fast_cpu else t.expand(len(x_t), 1, 1), on_device)
 
         return denoise
 
@@ -146,18 +186,25 @@ class Solver:
         return None if context is None else context.to(self.device)
 
     def run(
-        self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None
+        self,
+        problem: Problem,
+        noise: Noise,
+        rule: Rule,
+        steps: int,
+        soft_until: float | None = None,
+        precision: str | None = None,
     ) -> Iterator[Snapshot]:
-        """One batch through Algorithm 1."""
+        """One batch through Algorithm 1, in the precision of `solve` unless told."""
         clues, times = self.clues(problem, soft_until), uniform_grid(steps)
         if self.loop is not None:
             return self.loop.run(rule, times, clues, noise, self.on_device(problem.context))
-        return trajectory(self.denoise(problem.context), self.path, rule, times, clues, noise)
+        noise = NoiseAhead.of(noise) if self.fast_cpu else noise
+        return trajectory(self.denoise(problem.context, precision), self.path, rule, times, clues, noise)
 
     def final(self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None) -> State:
-        """The last state of `run`, with no look on the way."""
+        """The last state of `run`, with no look on the way and in the precision of `sample`."""
         if self.loop is None:
-            run = self.run(problem, noise, rule, steps, soft_until)
+            run = self.run(problem, noise, rule, steps, soft_until, self.sample_precision)
             return deque(run, maxlen=1).pop().x  # keeps one snapshot: memory is flat in the number of steps
         clues, times = self.clues(problem, soft_until), uniform_grid(steps)
         return self.loop.final(rule, times, clues, noise, self.on_device(problem.context))
@@ -170,11 +217,13 @@ class Solver:
         size = self.default_batch() if batch is None else batch
         if size < 1:
             raise LetgoError(f"batch must be at least 1, got {size}")
-        if self.device.type != "cpu":
+        if self.fast_cpu:
+            size = min(size, len(problem))
+        elif self.device.type != "cpu":
             size = min(size, 1 << (len(problem) - 1).bit_length())  # a few sizes only: each is compiled anew
         for start in range(0, len(problem), size):
             count = min(size, len(problem) - start)
-            index = torch.arange(start, start + size)
+            index = torch.arange(start, start + (count if self.fast_cpu else size))
             index[count:] = start
             yield count, problem[index], noise[index.to(noise.instance.device)]
 
@@ -317,11 +366,11 @@ class Solver:
     def smaller_batch(self, whole: int, size: int, left: int) -> int:
         """How many boards go on when `left` of the `size` in the batch, `whole` at first, are unfinished.
 
-        Elsewhere than on the CPU by halves, since each size is compiled anew. The CPU's own small chunks stay whole,
-        so that an answer never depends on when its neighbours finish.
+        Elsewhere than on the CPU by halves, since each size is compiled anew. The plain path's own small chunks stay
+        whole, so that an answer never depends on when its neighbours finish.
         """
         if self.device.type == "cpu":
-            return left if whole > self.default_batch() else size
+            return left if self.fast_cpu or whole > self.default_batch() else size
         while size // 2 >= max(left, LEAST_BATCH):
             size //= 2
         return size
@@ -334,6 +383,7 @@ class Solver:
         if self.loop is not None:
             yield from self.loop.run(rule, times, clues, noise, self.on_device(problem.context), x_t, done)
             return
+        noise = NoiseAhead.of(noise) if self.fast_cpu else noise
         denoise, grid = self.denoise(problem.context), times.to(x_t.device).view(-1, 1, 1, 1)
         for i in range(done, steps):
             step = torch.tensor(i + 1, device=x_t.device)
@@ -375,7 +425,7 @@ class Solver:
         return self.run(problem, noise, made, self.steps(steps), soft_until)
 
 
-def load(model: str, device: str = "cpu", fast: bool = True, threads: int = 1) -> Solver:
-    """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` a GPU is used as it is, uncompiled."""
+def load(model: str, device: str = "cpu", fast: bool = True, threads: int = 1, precision: str = "auto") -> Solver:
+    """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
     config, network, folder = load_model(model)
-    return Solver(config, network, device, folder, fast, threads)
+    return Solver(config, network, device, folder, fast, threads, precision)

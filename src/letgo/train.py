@@ -34,6 +34,7 @@ from letgo.checkpoints import (
 from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
 from letgo.fast import supported
+from letgo.fast.cuda import captured
 from letgo.pinning import Clues
 from letgo.presets import KEEP, Config
 from letgo.shapes import CellMask, State, Symbols, Time
@@ -259,12 +260,9 @@ class Trainer:
             self.ema.lerp_(self.flat.detach(), ema_weight(self.config, step + 1))
 
     def _capture(self) -> None:
-        torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
-        self.graph = torch.cuda.CUDAGraph()
         self.captures += 1
-        with torch.cuda.graph(self.graph):
-            self._body()
+        self.graph = captured(self._body)
 
     def mean_losses(self) -> list[dict[str, float]]:
         """Each model's means since the last call."""

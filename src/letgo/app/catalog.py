@@ -47,12 +47,12 @@ class Catalog:
     def load(self) -> None:
         """Import torch, read all models; a failure is kept in words for whoever asks."""
         from letgo.checkpoints import shipped
-        from letgo.solver import load
+        from letgo.solver import load, pick_device
 
         try:
             for name in [*shipped(), *self.folders]:
                 if name not in self.solvers:
-                    solver = load(name, self.device, fast=False)
+                    solver = load(name, self.device, fast=pick_device(self.device).type == "cpu")
                     self.solvers[name] = solver
                     self.cards[name] = describe(name, solver, "shipped" if name in shipped() else "local")
         except Exception as error:

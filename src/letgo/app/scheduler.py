@@ -22,6 +22,7 @@ from letgo.tasks import Problem
 BATCHES = 4  # under way at once: enough that a newcomer sees its first step soon
 BATCHES_PER_JOB = 2  # a race leaves room for others
 GPU_WIDTH = 64
+CPU_CELLS = 128  # in a batch: on a core more boards at once would keep a newcomer waiting longer
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,22 @@ class LaneNoise(Noise):
 
     seeds: tuple[int, ...] = ()
 
+    def repeat(self, times: int) -> LaneNoise:
+        return LaneNoise(self.seed, self.instance.repeat(times), self.attempt.repeat(times), seeds=self.seeds * times)
+
     def normal(self, step: int | torch.Tensor, purpose: int, cells: int, dim: int) -> State:
         noise = torch.empty(len(self.seeds), cells, dim, device=self.instance.device)
         for seed in set(self.seeds):
             rows = torch.tensor([i for i, other in enumerate(self.seeds) if other == seed], device=noise.device)
             part = Noise(seed, self.instance[rows], self.attempt[rows])
-            noise[rows] = part.normal(step, purpose, cells, dim)
+            own = step[rows] if isinstance(step, torch.Tensor) and step.dim() else step
+            noise[rows] = part.normal(own, purpose, cells, dim)
         return noise
 
 
 def width(solver: Solver) -> int:
-    """Batches have a fixed width, padded: on a CPU the rounding of a product depends on it, and answers must not."""
-    return solver.default_batch() if solver.device.type == "cpu" else GPU_WIDTH
+    """How many boards a batch holds at most."""
+    return max(1, CPU_CELLS // solver.task.cells) if solver.device.type == "cpu" else GPU_WIDTH
 
 
 class Batch:
@@ -50,12 +55,13 @@ class Batch:
     def __init__(self, lanes: list[Lane]):
         self.lanes, first = lanes, lanes[0].job
         self.solver = first.solver
-        padded = lanes + [lanes[0]] * (width(self.solver) - len(lanes))
+        # Elsewhere than on the CPU's fast path the rounding of a product depends on the batch, and answers must not.
+        padded = lanes + [lanes[0]] * (0 if self.solver.fast_cpu else width(self.solver) - len(lanes))
         self.problem = Problem.cat([lane.job.problem for lane in padded])
         seeds = tuple(lane.seed for lane in padded)
         instance = identities(self.problem).to(self.solver.device)
         attempt = torch.tensor([lane.attempt for lane in padded], device=instance.device)
-        noise = LaneNoise(seeds[0], instance, attempt, seeds)
+        noise = LaneNoise(seeds[0], instance, attempt, seeds=seeds)
         sampler = lanes[0].sampler
         self.clues = self.solver.clues(self.problem)
         self.steps = first.steps

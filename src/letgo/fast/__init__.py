@@ -1,4 +1,4 @@
-"""Hand-written GPU kernels behind the interface of the plain network, used only where the machine has what they need."""
+"""Hand-written kernels behind the interface of the plain network, used only where the machine has what they need."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ def supported(network: nn.Module) -> bool:
 
     if not isinstance(network, Transformer) or not cuda.available():
         return False
-    first = network.blocks[0]
-    width, hidden, heads = first.mlp[0].in_features, first.mlp[0].out_features, first.attention.heads
-    cells = network.positions.shape[1]
-    return width == 128 and hidden % 128 == 0 and heads * attention.SIZE == width and cells <= attention.MOST_CELLS
+    fits = network.width == 128 and network.hidden % 128 == 0 and network.heads * attention.SIZE == network.width
+    return fits and network.positions.shape[1] <= attention.MOST_CELLS
 
 
 __all__ = ["supported"]

@@ -77,12 +77,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_forward(
                 for (int h = 0; h < 2; h++) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) s[2 * j + h][e] = 0;
-                    mma(s[2 * j + h], q, k[2 * h], k[2 * h + 1]);
+                    if (((chunk + j) * 2 + h) * 8 < N) mma(s[2 * j + h], q, k[2 * h], k[2 * h + 1]);
                 }
             }
             float new0 = top0, new1 = top1;
 #pragma unroll
             for (int j = 0; j < 2 * CHUNK; j++) {
+                if ((chunk * 2 + j) * 8 >= N) continue;  // nothing but padding
                 const int key = (chunk * 2 + j) * 8 + 2 * t;
 #pragma unroll
                 for (int e = 0; e < 4; e++) s[j][e] = key + (e & 1) < N ? s[j][e] : -1e30f;
@@ -101,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_forward(
             for (int h = 0; h < 2; h++) o[h][0] *= keep0, o[h][1] *= keep0, o[h][2] *= keep1, o[h][3] *= keep1;
 #pragma unroll
             for (int j = 0; j < 2 * CHUNK; j++) {
+                if ((chunk * 2 + j) * 8 >= N) continue;  // its weights stay 0
                 s[j][0] = exp2_fast(s[j][0] * LOGIT - less0), s[j][1] = exp2_fast(s[j][1] * LOGIT - less0);
                 s[j][2] = exp2_fast(s[j][2] * LOGIT - less1), s[j][3] = exp2_fast(s[j][3] * LOGIT - less1);
                 sum0 += s[j][0] + s[j][1], sum1 += s[j][2] + s[j][3];

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from letgo.fast.cuda import kernel
 
 SIZE = 16  # the head size that the kernels are written for
 MOST_CELLS = 1152  # whose queries, keys, values and gradients fit in a block's shared memory
 SCALE = 65536  # dropout probabilities are whole multiples of 1 / SCALE
-
-
-def reference(qkv: Tensor, heads: int, dropout: float = 0.0) -> Tensor:
-    """The plain twin: packed (batch, cells, 3 * width) in, (batch, cells, width) out."""
-    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout).transpose(1, 2).flatten(2)
 
 
 def tiles(cells: int) -> tuple[int, int, int]:

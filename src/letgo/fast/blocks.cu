@@ -2,7 +2,7 @@
 // cells and keeps their activations in registers; weights pass through shared memory in slices that all warps share.
 //
 // Defined by the caller: HIDDEN, WARPS (per block, a multiple of 4), BLOCKS (per multiprocessor), DROP (dropout
-// probability in 1/65536). The width is 128.
+// probability in 1/65536), HALF (the residual stream in bf16). The width is 128.
 //
 // Weights are kept as 8 x 8 cores of 128 bytes, eight rows of 16 bytes, ordered by `arrange` so that a slice is one
 // piece of memory and one bulk copy. A core serves both ways: summed over its columns (B^T) or over its rows (B), so a
@@ -30,6 +30,11 @@
 #define GAIN2 (SHIFT1 + D)
 #define SHIFT2 (GAIN2 + D)
 
+#if HALF  // the residual stream's type: bf16 for sampling, fp32 for training
+typedef u16 Residual;
+#else
+typedef float Residual;
+#endif
 typedef float Tile[16][4];  // 16 cells x 128 in accumulator layout
 typedef u32 Rows[8][4];     // 16 cells x 128 as A operand
 
@@ -131,6 +136,27 @@ __device__ __forceinline__ void store(float* to, const Tile c, const Lane& l) {
     for (int j = 0; j < 16; j++) {
         if (l.in0) *(float2*)(p + j * 64) = make_float2(c[j][0], c[j][1]);
         if (l.in1) *(float2*)(q + j * 64) = make_float2(c[j][2], c[j][3]);
+    }
+}
+// The residual stream in bf16, for sampling.
+__device__ __forceinline__ void add(Tile c, const u16* from, const Lane& l) {
+    const u16 *p = from + place(l.cell, 2 * l.t, D), *q = p + 8 * D;
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+        const u32 a = l.in0 ? *(const u32*)(p + j * 64) : 0, b = l.in1 ? *(const u32*)(q + j * 64) : 0;
+        c[j][0] += low(a), c[j][1] += high(a), c[j][2] += low(b), c[j][3] += high(b);
+    }
+}
+__device__ __forceinline__ void load(Tile c, const u16* from, const Lane& l) {
+    clear(c);
+    add(c, from, l);
+}
+__device__ __forceinline__ void store(u16* to, const Tile c, const Lane& l) {
+    u16 *p = to + place(l.cell, 2 * l.t, D), *q = p + 8 * D;
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+        if (l.in0) *(u32*)(p + j * 64) = pack(c[j][0], c[j][1]);
+        if (l.in1) *(u32*)(q + j * 64) = pack(c[j][2], c[j][3]);
     }
 }
 template <int steps>
@@ -290,7 +316,7 @@ extern "C" __global__ void arrange(const float* w32, u16* w16, int total, int la
 
 // qkv = LN(x) Wqkv^T + b
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) qkv_forward(
-    const float* __restrict__ x, const u16* __restrict__ w16, const float* __restrict__ w32, u16* __restrict__ qkv,
+    const Residual* __restrict__ x, const u16* __restrict__ w16, const float* __restrict__ w32, u16* __restrict__ qkv,
     int M, int model, int layer) {
     extern __shared__ __align__(128) u16 shared[];  // RING slices
     __shared__ u64 bars[RING];
@@ -332,8 +358,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) qkv_forward(
 
 // mid = x + drop(mixed Wo^T + b); y = mid + drop(gelu(LN(mid) W1^T + b) W2^T + b)
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_forward(
-    const u16* __restrict__ mixed, const float* __restrict__ x, const u16* __restrict__ w16, const float* __restrict__ w32,
-    const long long* __restrict__ seed, float* mid, float* y, int M, int model, int layer, int site) {
+    const u16* __restrict__ mixed, const Residual* __restrict__ x, const u16* __restrict__ w16,
+    const float* __restrict__ w32, const long long* __restrict__ seed, Residual* mid, Residual* y, int M, int model, int layer, int site) {
     extern __shared__ __align__(128) u16 shared[];  // RING pairs (W1's slice s + 1, W2's slice s); Wo; W1's slice 0
     __shared__ u64 bars[RING + 1];
     u16* whole = shared + RING * 2 * PIECE;

@@ -3,16 +3,17 @@
 Several models of one shape can be stacked: their weights lie in the rows of one matrix, their boards side by side.
 """
 
-from __future__ import annotations
-
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from letgo.fast import attention
 from letgo.fast.cuda import kernel, multiprocessors
+from letgo.fast.reference import block_backward, block_forward, cores, uncored
 
 MATRICES = ("attention.qkv.weight", "attention.out.weight", "mlp.0.weight", "mlp.2.weight")
 VECTORS = (
@@ -35,6 +36,7 @@ class Shape:
     depth: int
     dropout: float
     multiprocessors: int = 132
+    half: bool = False  # the residual stream in bf16
 
     @property
     def warps(self) -> int:
@@ -57,21 +59,38 @@ class Shape:
     @property
     def layer(self) -> int:
         """Parameters of a layer, in the order of MATRICES and VECTORS."""
-        return 4 * WIDTH * WIDTH + 2 * WIDTH * self.hidden + 9 * WIDTH + self.hidden
+        return sum(self.sizes)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of MATRICES and VECTORS."""
+        matrices = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (self.hidden, WIDTH), (WIDTH, self.hidden)]
+        return [*matrices, *((size,) for size in (3 * WIDTH, WIDTH, self.hidden, *[WIDTH] * 5))]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
     def names(self) -> list[str]:
         return [f"blocks.{i}.{name}" for i in range(self.depth) for name in (*MATRICES, *VECTORS)]
 
+    def kernel(self, name: str) -> Any:
+        """One of blocks.cu."""
+        numbers = {"HIDDEN": self.hidden, "WARPS": self.warps, "BLOCKS": self.blocks, "HALF": int(self.half)}
+        return kernel(
+            "blocks.cu", name, SHARED[name](self.warps), DROP=round(self.dropout * attention.SCALE), **numbers
+        )
+
     def launch(self, name: str, *arguments: Tensor | int) -> None:
         """A kernel of blocks.cu over all cells."""
-        numbers = {"HIDDEN": self.hidden, "WARPS": self.warps, "BLOCKS": self.blocks}
-        made = kernel("blocks.cu", name, SHARED[name](self.warps), DROP=round(self.dropout * attention.SCALE), **numbers)
+        made = self.kernel(name)
         made((-(-self.tokens // (16 * self.warps)), self.models), 32 * self.warps, *arguments)
 
 
 RING, PIECE, GROUP = 3, 8192, 16_384  # as in blocks.cu; PIECE and GROUP in bytes
 SHARED = {  # bytes of shared memory by the number of warps
+    "arrange": lambda warps: 0,
     "qkv_forward": lambda warps: RING * PIECE,
     "mlp_forward": lambda warps: (2 * RING + 5) * PIECE,
     "mlp_backward": lambda warps: 2 * RING * PIECE + warps // 4 * 2 * GROUP,
@@ -82,9 +101,7 @@ SHARED = {  # bytes of shared memory by the number of warps
 def arranged(shape: Shape, flat: Tensor) -> Tensor:
     """The weights in bf16, in the order in which the kernels fetch them."""
     half = torch.empty_like(flat, dtype=torch.bfloat16)
-    numbers = {"HIDDEN": shape.hidden, "WARPS": shape.warps, "BLOCKS": shape.blocks}
-    made = kernel("blocks.cu", "arrange", 0, DROP=round(shape.dropout * attention.SCALE), **numbers)
-    made((-(-flat.shape[1] // 2048), shape.models), 256, flat, half, flat.shape[1], shape.layer)
+    shape.kernel("arrange")((-(-flat.shape[1] // 2048), shape.models), 256, flat, half, flat.shape[1], shape.layer)
     return half
 
 
@@ -96,9 +113,7 @@ def layer_forward(
     qkv = half.new_empty(shape.rows, 3 * WIDTH)
     boards = shape.models * shape.boards
     shape.launch("qkv_forward", x, half, flat, qkv, *where)
-    mixed, lse = attention.forward(
-        qkv, boards, shape.cells, seed, shape.heads, shape.dropout, layer, shape.models
-    )
+    mixed, lse = attention.forward(qkv, boards, shape.cells, seed, shape.heads, shape.dropout, layer, shape.models)
     y = torch.empty_like(x)
     mid = torch.empty_like(x) if save else y
     shape.launch("mlp_forward", mixed, x, half, flat, seed, mid, y, *where, layer)
@@ -138,7 +153,7 @@ def weight_gradients(shape: Shape, operands: tuple[Tensor, ...], grads: Tensor, 
     launch((tiles, -(-shape.tokens // chunk), shape.models), 256, *operands, grads, *where, chunk)
 
 
-@torch.library.custom_op("letgo::blocks", mutates_args=())
+@torch.library.custom_op("letgo::blocks", mutates_args=(), device_types="cuda")
 def blocks(
     x: Tensor,
     flat: Tensor,
@@ -151,8 +166,10 @@ def blocks(
     dropout: float,
     save: bool,
 ) -> list[Tensor]:
-    """Cells in cores, (models, rows, width), through all blocks: the output, inputs of layers 1.., then SAVED a layer."""
-    shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout, multiprocessors(x.device))
+    """Cells in cores (models, rows, width) through all blocks: the output, inputs of layers 1.., SAVED a layer."""
+    bf16 = x.dtype == torch.bfloat16
+    assert not (bf16 and save), "training keeps the residual stream in fp32"
+    shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout, multiprocessors(x.device), bf16)
     half = arranged(shape, flat)
     outputs, rest = [], []
     for layer in range(depth):
@@ -169,14 +186,14 @@ def _(x, flat, seed, boards, cells, heads, hidden, depth, dropout, save):
     models, rows, width = len(x), len(x) * x.shape[1], x.shape[2]
 
     def kept() -> list[Tensor]:
-        packed = x.new_empty(rows, 3 * width, dtype=torch.bfloat16)
+        packed = x.new_empty(rows, 3 * width, dtype=torch.bfloat16 if x.is_cuda else x.dtype)
         lse = x.new_empty(models * boards, heads, cells, dtype=torch.float32)
         return [packed, packed.new_empty(rows, width), lse, torch.empty_like(x)]
 
     return [torch.empty_like(x) for _ in range(depth)] + [tensor for _ in range(depth) for tensor in kept()]
 
 
-@torch.library.custom_op("letgo::blocks_backward", mutates_args=())
+@torch.library.custom_op("letgo::blocks_backward", mutates_args=(), device_types="cuda")
 def blocks_backward(
     dy: Tensor,
     x: Tensor,
@@ -202,6 +219,56 @@ def blocks_backward(
 @blocks_backward.register_fake
 def _(dy, x, saved, flat, seed, boards, cells, heads, hidden, depth, dropout):
     return torch.empty_like(x), torch.empty_like(flat)
+
+
+def _layers(shape: Shape, flat: Tensor) -> list[list[dict[str, Tensor]]]:
+    """Every model's layers: parameters by name."""
+
+    def named(layer: Tensor) -> dict[str, Tensor]:
+        parts = zip(layer.split(shape.sizes), shape.shapes, strict=True)
+        return dict(zip((*MATRICES, *VECTORS), (part.view(size) for part, size in parts), strict=True))
+
+    return [[named(layer) for layer in row.split(shape.layer)] for row in flat]
+
+
+@blocks.register_kernel("cpu")
+def _(x, flat, seed, boards, cells, heads, hidden, depth, dropout, save):
+    assert dropout == 0, "the twin of the kernels knows no dropout"
+    shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout)
+    outputs: list[list[Tensor]] = []
+    for state, layers in zip(uncored(x, shape.tokens).to(flat.dtype), _layers(shape, flat), strict=True):
+        made, rest = [], []
+        for layer in layers:
+            state, saved = block_forward(state, layer, boards, heads)
+            made.append(cores(state[None])[0].to(x.dtype))
+            rest += [v if v.ndim == 3 else cores(v[None])[0] for v in saved]
+        outputs.append([made[-1], *made[:-1], *rest] if save else made[-1:])
+    wide = {0, *range(depth), *range(depth + 3, depth + SAVED * depth, SAVED)}  # the residual stream has a models axis
+    joined = [
+        torch.stack(parts) if i in wide else torch.cat(parts) for i, parts in enumerate(zip(*outputs, strict=True))
+    ]
+    return joined
+
+
+@blocks_backward.register_kernel("cpu")
+def _(dy, x, saved, flat, seed, boards, cells, heads, hidden, depth, dropout):
+    shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout)
+    grads, dxs, count = torch.zeros_like(flat), [], shape.tokens
+    inputs, rest = [x, *saved[: depth - 1]], saved[depth - 1 :]
+
+    def rows(value: Tensor, model: int) -> Tensor:
+        return uncored(value.view(len(x), -1, value.shape[-1]), count)[model]
+
+    for model, layers in enumerate(_layers(shape, flat)):
+        d = rows(dy, model)
+        for i in reversed(range(depth)):
+            qkv, mixed, _, mid = rest[SAVED * i : SAVED * (i + 1)]
+            kept = rows(qkv, model), rows(mixed, model), rows(mid, model)
+            d, mine = block_backward(d, rows(inputs[i], model), kept, layers[i], boards, heads)
+            row = torch.cat([mine[name].flatten() for name in (*MATRICES, *VECTORS)])
+            grads[model, shape.layer * i : shape.layer * (i + 1)] = row
+        dxs.append(cores(d[None])[0])
+    return torch.stack(dxs), grads
 
 
 def _save(ctx, inputs, output):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,20 @@ def available() -> bool:
         and torch.cuda.get_device_capability() == (9, 0)
         and hasattr(torch.cuda, "_compile_kernel")
     )
+
+
+def captured(work: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
+    """`work` as a CUDA graph. Garbage that holds another graph must not be collected meanwhile: that ends a capture."""
+    gc.collect()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            work()
+    finally:
+        gc.enable()
+    return graph
 
 
 @cache

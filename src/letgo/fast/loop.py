@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from letgo.errors import LetgoError
+from letgo.fast.cuda import captured
 from letgo.kernels import EulerMaruyama, Kernel, Rule, Tempered, Transition, euler_maruyama
 from letgo.models.transformer import Transformer
 from letgo.paths import GaussianPath
@@ -147,11 +148,7 @@ class Step:
     def capture(self, pool: Any) -> None:
         for _ in range(WARM_STEPS):
             self.work()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            self.work()
-        self.work = graph.replay
+        self.work = captured(self.work, pool).replay
 
     def load(self, rule: Rule, times: Grid, clues: Clues, noise: Noise, context: Tensor | None) -> None:
         """The inputs of a run: all but the state."""

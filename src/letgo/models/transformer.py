@@ -78,6 +78,7 @@ class Transformer(nn.Module):
         dropout: float = 0.01,
     ):
         super().__init__()
+        self.width, self.depth, self.heads, self.hidden, self.dropout = width, depth, heads, hidden, dropout
         self.register_buffer("positions", positions.clone(), persistent=False)
         self.embed = nn.Linear(dim, width)
         # nn.Embedding draws N(0, 1). With a small scale (0.02) training stalls before boxes are learned.

@@ -1,0 +1,117 @@
+"""The fused network against the plain one: on the CPU the twin of the kernels, on a Hopper card the kernels."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from letgo.fast import cuda, supported
+from letgo.fast.network import FastTransformer
+from letgo.fast.reference import cores, uncored
+from letgo.models.transformer import Transformer
+
+hopper = pytest.mark.skipif(not cuda.available(), reason="needs a Hopper GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=hopper)]
+
+
+def networks(count: int, cells: int, device: str) -> list[Transformer]:
+    """Freshly drawn, with gains, shifts and biases that matter."""
+    made = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        network = Transformer(9, torch.stack([torch.arange(cells) // 5, torch.arange(cells) % 5]), depth=2, dropout=0.0)
+        for name, p in network.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                torch.nn.init.normal_(p, 1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.3)
+        made.append(network.to(device))
+    return made
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    a, b = a.detach().double(), b.detach().double()
+    return float((a - b).norm() / b.norm())
+
+
+def test_cores_are_where_the_kernels_look_for_them():
+    x = torch.randn(2, 19, 24)
+    kept = cores(x)
+    assert kept.shape == (2, 24, 24)
+    assert torch.equal(uncored(kept, 19), x)
+    for cell, column in ((0, 0), (13, 9), (18, 23)):
+        place = (cell >> 3) * 8 * 24 + (column >> 3) * 64 + (cell & 7) * 8 + (column & 7)  # warp.cuh
+        assert kept[1].flatten()[place] == x[1, cell, column]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("boards", [3, 40])
+def test_forward_and_gradients_are_the_plain_networks(device: str, models: int, boards: int):
+    cells = 27  # neither boards nor cells fill whole cores
+    plain = networks(models, cells, device)
+    fast = FastTransformer(plain[0]).train()
+    rows = [torch.cat([dict(n.named_parameters())[name].detach().flatten() for name in fast.names]) for n in plain]
+    flat = torch.stack(rows).requires_grad_()
+    x, t = torch.randn(boards * models, cells, 9, device=device), torch.rand(boards * models, 1, 1, device=device)
+    weight = torch.randn_like(x)
+    half = torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
+    with half:
+        y = fast(flat, x, t)
+    (y * weight).sum().backward()
+    assert flat.grad is not None
+    tolerance = 1e-5 if device == "cpu" else 1e-2
+    for i, network in enumerate(plain):
+        mine = slice(i, None, models)  # board i belongs to model i % models
+        expected = network(x[mine], t[mine])
+        assert distance(y[mine], expected) < tolerance
+        (expected * weight[mine]).sum().backward()
+        parts = flat.grad[i].split([fast.shapes[name].numel() for name in fast.names])
+        for name, part in zip(fast.names, parts, strict=True):
+            gradient = dict(network.named_parameters())[name].grad
+            assert gradient is not None
+            assert distance(part.view(gradient.shape), gradient) < tolerance, name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sampling_keeps_nothing_and_agrees(device: str):
+    (plain,) = networks(1, 27, device)
+    fast = FastTransformer(plain).eval()
+    flat = torch.cat([dict(plain.named_parameters())[name].detach().flatten() for name in fast.names])[None]
+    x, t = torch.randn(4, 27, 9, device=device), torch.rand(4, 1, 1, device=device)
+    with torch.no_grad():
+        assert distance(fast(flat, x, t), plain(x, t)) < 2e-2  # its residual stream is bf16
+
+
+@hopper
+@pytest.mark.parametrize("cells", [14, 49, 81, 196, 900])
+def test_attention_with_dropout(cells: int):
+    """The mask is a hash that we repeat here; with it, forward and gradients are those of float64."""
+    from letgo.fast import attention
+
+    boards, heads, drop, seed = 3, 8, round(0.01 * 65536), 12345
+    qkv, dout = (torch.randn(boards, cells, w, device="cuda").bfloat16() for w in (384, 128))
+    packed = cores(qkv.flatten(0, 1)[None])[0]
+    out, lse = attention.forward(packed, boards, cells, torch.tensor([seed], device="cuda"), heads, 0.01)
+    given = cores(dout.flatten(0, 1)[None])[0]
+    dqkv = attention.backward(packed, torch.tensor([seed], device="cuda"), out, lse, given, 0.01)
+    x = qkv.double().requires_grad_()
+    q, k, v = x.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    kept = keep(seed, boards * heads, cells, drop).view(boards, heads, cells, cells)
+    assert abs(float(kept.double().mean()) - 0.99) < 0.005
+    mixed = ((q @ k.mT / 4).softmax(-1) * kept * (65536 / (65536 - drop)) @ v).transpose(1, 2).flatten(2)
+    (gradient,) = torch.autograd.grad(mixed, x, dout.double())
+    assert distance(uncored(out[None], boards * cells).view_as(mixed), mixed) < 5e-3
+    assert distance(uncored(dqkv[None], boards * cells).view_as(gradient), gradient) < 5e-3
+
+
+def keep(seed: int, blocks: int, cells: int, drop: int) -> Tensor:
+    """`stream` and `dropped` of warp.cuh."""
+    word, block, cell = 0xFFFFFFFF, torch.arange(blocks, device="cuda"), torch.arange(cells, device="cuda")
+    x = (seed + (block + 1) * 0x85EBCA6B) & word
+    x = ((x ^ (x >> 16)) * 0xC2B2AE35) & word
+    place = ((x ^ (x >> 15))[:, None, None] + cell[:, None] * 0x9E3779B1 + cell * 0x85EBCA6B) & word
+    return (((place ^ (place >> 15)) * 0xC2B2AE35) & word) >= drop << 16
+
+
+def test_other_networks_and_machines_keep_the_plain_path():
+    assert not supported(Transformer(4, torch.arange(16)[None], width=48, depth=3, heads=3, hidden=96))
+    if not cuda.available():
+        assert not supported(Transformer(9, torch.arange(81)[None]))

@@ -1,0 +1,148 @@
+"""Write the GPU tables of docs/performance.md from results/bench/*.json, between its markers, and draw the loss curves.
+
+python tools/performance.py            # the test suite fails where the page and the files disagree
+"""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- gpu:begin -->", "<!-- gpu:end -->"
+
+
+def read(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "results" / "bench" / f"{name}.json").read_text())
+
+
+def row_of(report: dict[str, Any], path: str, objective: str | None = None) -> dict[str, Any]:
+    rows = [r for r in report["rows"] if r["path"] == path and r.get("objective") == objective]
+    assert len(rows) == 1, (path, objective)
+    return rows[0]
+
+
+def goals() -> list[str]:
+    """The project's goals beside what was measured."""
+    train, three, sample = read("train-sudoku"), read("train-sudoku-seeds3"), read("sample-sudoku")
+    simple, both = (row_of(train, "ours", o)["ms"] for o in ("simple", "self-correction"))
+    stacked = row_of(three, "ours", "simple")["ms"]
+    speed = row_of(sample, "ours")["board_steps_per_second"]
+    reports = json.loads((ROOT / "results" / "sudoku-extreme.json").read_text())
+    tenfold = next(r for r in reports if r["rule"] == "tweedie" and r["pass_at_k"]["k"] == 10)
+    return [
+        "| Sudoku, batch 256, warm, no early exit | before | stage | goal | measured |",
+        "|---|---|---|---|---|",
+        f"| train step, simple loss | 2.1 ms | 1.4 | .8 | {simple:.2f} ms |",
+        f"| train step, self-correction (App. C's form) | 3.0 ms | 2.0 | 1.15 | {both:.2f} ms |",
+        f"| three seeds stacked, per model and step, simple | - | 1.2 | .6 | {stacked:.2f} ms |",
+        f"| sampling, board-steps/s, bf16 | .69 M | 1.4 M | 2.5 M | {speed / 1e6:.2f} M |",
+        "| Sudoku-Extreme pass@10: 20,000 trajectories of 1000 steps, all in | 30 to 50 min (paper) | 20 s | 10 s | "
+        f"{tenfold['seconds']:.1f} s |",
+    ]
+
+
+def paths() -> list[str]:
+    lines = [
+        "| | ours, ms | plain, ms | plain / ours | TFLOP/s | of the large product | memory, MiB | warm-up | rebuilt |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, title in (("train-sudoku", "step"), ("train-sudoku-seeds3", "step, three seeds, per model")):
+        report = read(name)
+        for objective in ("simple", "self-correction"):
+            ours, plain = (row_of(report, path, objective) for path in ("ours", "plain"))
+            lines.append(line(f"{title}, {objective}", ours, plain))
+    report = read("sample-sudoku")
+    ours = row_of(report, "ours")
+    for path in ("plain", "diffusers"):
+        lines.append(line(f"sampling {report['batch']:,} boards, against {path}", ours, row_of(report, path)))
+    lines.append("")
+    for name in ("train-sudoku", "train-sudoku-seeds3", "sample-sudoku"):
+        report = read(name)
+        lines.append(
+            f"- `{report['command']}`: {report['device']}, torch {report['torch']}, large product "
+            f"{report['matmul_peak_tflops']:.0f} TFLOP/s, copy {report['copy_gb_per_second'] / 1000:.2f} TB/s, "
+            f"median of {report['repeats']} x {report['steps_each']} steps."
+        )
+    ratio = (
+        row_of(read("train-sudoku"), "ours", "self-correction")["ms"]
+        / row_of(read("train-sudoku"), "ours", "simple")["ms"]
+    )
+    lines.append(f"- Self-correction costs {ratio:.2f} simple steps; App. C says 1.43.")
+    return lines
+
+
+def line(title: str, ours: dict[str, Any], other: dict[str, Any]) -> str:
+    return (
+        f"| {title} | {ours['ms']:.3f} | {other['ms']:.2f} | {other['ms'] / ours['ms']:.1f} | {ours['tflops']:.0f} | "
+        f"{ours['share_of_peak']:.1%} | {ours['peak_memory'] / 2**20:,.0f} | {ours['warm_up_seconds']:.0f} s | "
+        f"{ours['rebuilt']} |"
+    )
+
+
+def designs() -> list[str]:
+    table = read("designs")
+    lines = [f"| | {' | '.join(table['columns'])} |", "|---" * (len(table["columns"]) + 1) + "|"]
+    lines += [f"| {' | '.join('-' if cell is None else str(cell) for cell in row)} |" for row in table["rows"]]
+    return [*lines, "", f"({table['what'][0].upper()}{table['what'][1:]}.)"]
+
+
+def same() -> list[str]:
+    report = read("fast-and-plain")
+    loss = report["loss"]
+    late = [i for i, step in enumerate(loss["steps"]) if step > 10_000]
+    means = {path: statistics.mean(loss[path][i] for i in late) for path in ("plain", "fast")}
+    apart = max(abs(f / p - 1) for f, p in zip(loss["fast"], loss["plain"], strict=True))
+    lines = [
+        f"Loss from step 10,000 to 20,000: {means['plain']:.5f} on the plain path, {means['fast']:.5f} on the fast "
+        f"one; the means of 500 steps are never more than {apart:.1%} apart (other random numbers, so noise too).",
+        "",
+        "![Loss of both paths](assets/fast-and-plain.svg)",
+        "",
+        "| rule | fast | plain bf16 | plain fp32 | boards equal to plain fp32 |",
+        "|---|---|---|---|---|",
+    ]
+    for row in report["validity"]["rows"]:
+        cells = [
+            f"{v:.3f} [{low:.3f}, {high:.3f}]" for v, low, high in (row["fast"], row["plain bf16"], row["plain fp32"])
+        ]
+        lines.append(f"| {row['rule']} | {' | '.join(cells)} | {row['boards equal to plain fp32']:.0%} |")
+    value, low, high = report["validity"]["bf16 residual"]["fast"]
+    what = report["validity"]["bf16 residual"]["what"]
+    lines += ["", f"({report['validity']['what']}.) With the bf16 residual stream that sampling uses now: "]
+    lines[-1] += f"{value:.4f} [{low:.4f}, {high:.4f}] ({what})."
+    return lines
+
+
+def block() -> str:
+    parts = [goals(), paths(), ["### Both paths learn and answer the same", "", *same()]]
+    parts.append(["### Designs that were measured", "", *designs()])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def page(text: str) -> str:
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{block()}\n{END}{rest.split(END)[1]}"
+
+
+def draw() -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "letgo"
+    import matplotlib.pyplot as plt
+
+    loss = read("fast-and-plain")["loss"]
+    figure, axes = plt.subplots(figsize=(6, 3))
+    for path, style in (("plain", "-"), ("fast", "--")):
+        axes.plot(loss["steps"], loss[path], style, label=path)
+    axes.set(xlabel="step", ylabel="simple loss (mean of 500 steps)", ylim=(0.013, 0.03))
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(ROOT / "docs" / "assets" / "fast-and-plain.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))
+    draw()
