@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from letgo.paper import OBJECTIVES, RULES, TABLE1, Cell
-from letgo.reproduce.compare import Result, result
+from letgo.reproduce.compare import Result, data_text, result
 from letgo.reproduce.store import SOLVE, Store
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +56,21 @@ def task_rows(store: Store) -> list[str]:
             both = " | ".join(f"{short(o)} ({one.paper.value:.2f})" for o, one in zip(ours, cells, strict=True))
             rows.append(f"| {column.title} | {both} |")
     return rows
+
+
+def task_remarks(store: Store) -> list[str]:
+    """n, steps and data behind those rows, in a sentence per task."""
+    remarks = {}
+    for one in TABLE1.cells():
+        found = result(store, one)
+        if found is not None and one.column.model != SUDOKU.model:
+            rounds = f"n = {found.n}, {one.column.steps} sampling steps"
+            text = f"`{one.model}`: {found.steps or 0:,} training steps, {rounds}"
+            own = "own test file" in data_text(next(iter(found.reports.values())))
+            if one.column.model == "sudoku-extreme" and not own:
+                text += ", on a stand-in for its test file that is somewhat harder"
+            remarks.setdefault(one.model, f"{text}.")
+    return [" ".join(remarks.values())]
 
 
 def cards() -> dict[str, dict[str, Any]]:
@@ -115,6 +130,8 @@ def section() -> str:
             "| | DDPM | EM decay | Tweedie | self-corrected: DDPM | EM decay | Tweedie |",
             "|---|---|---|---|---|---|---|",
             *rows,
+            "",
+            *task_remarks(store),
         ]
     return "\n".join([*lines, "", solving(store)])
 

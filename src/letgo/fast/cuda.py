@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,15 @@ import torch
 
 @cache
 def available() -> bool:
-    """A Hopper card (the kernels use its wgmma), and a torch that compiles CUDA source."""
-    return (
-        torch.cuda.is_available()
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability() == (9, 0)
-        and hasattr(torch.cuda, "_compile_kernel")
-    )
+    """A Hopper card (the kernels use its wgmma), and a torch that can compile CUDA source here."""
+    if not torch.cuda.is_available() or torch.version.hip is not None or torch.cuda.get_device_capability() != (9, 0):
+        return False
+    try:
+        torch.cuda._compile_kernel('extern "C" __global__ void probe() {}', "probe")
+    except Exception as error:  # an older torch, or no compiler library beside it
+        warnings.warn(f"letgo's fused kernels are not used: {type(error).__name__}: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def captured(work: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
@@ -45,14 +48,17 @@ def multiprocessors(device: torch.device) -> int:
 FIRST = {"attention.cu": "attention_forward", "blocks.cu": "mlp_forward", "weights.cu": "weight_gradients"}
 
 
+def source(file: str) -> str:
+    folder = Path(__file__).parent
+    return "\n".join((folder / part).read_text(encoding="utf-8") for part in ("warp.cuh", "hopper.cuh", file))
+
+
 @cache
 def _module(file: str, **defines: int) -> Any:
     from torch.cuda import _utils
 
-    folder = Path(__file__).parent
-    source = "\n".join((folder / part).read_text(encoding="utf-8") for part in ("warp.cuh", "hopper.cuh", file))
     options = [f"-D{key}={value}" for key, value in defines.items()]
-    binary, _ = _utils._nvrtc_compile(source, FIRST[file], "90a", nvcc_options=options)
+    binary, _ = _utils._nvrtc_compile(source(file), FIRST[file], "90a", nvcc_options=options)
     return _utils._cuda_load_module(binary)
 
 
