@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
+from letgo import cli
+from letgo.app.scheduler import LaneNoise
+from letgo.errors import LetgoError
 from letgo.evaluate import instances
 from letgo.fast import cpu
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS
-from letgo.rng import AHEAD, KERNEL, PIN, Noise, NoiseAhead
+from letgo.rng import AHEAD, KERNEL, MOST_AHEAD, PIN, Noise, NoiseAhead
 from letgo.solver import Solver, load
 
 packed = pytest.mark.skipif(not cpu.available(), reason="this torch has no oneDNN")
@@ -38,30 +41,108 @@ def test_the_packed_network_is_its_plain_twin(name: str) -> None:
         assert not torch.equal(half, exact)
 
 
-def test_noise_drawn_ahead_is_the_same_noise() -> None:
-    noise = Noise(7, torch.tensor([3, 2**31, 5]), torch.tensor([0, 1, 2]))
+@pytest.mark.parametrize(("boards", "seeds"), [(1, ()), (3, ()), (300, ()), (3, (7, 9, 7))])
+def test_noise_drawn_ahead_is_the_same_noise(boards: int, seeds: tuple[int, ...]) -> None:
+    rows = torch.arange(boards) * 2**20, torch.arange(boards) % 3
+    noise = LaneNoise(7, *rows, seeds=seeds) if seeds else Noise(7, *rows)
     ahead = NoiseAhead.of(noise)
-    for step in (0, 1, 2, AHEAD, AHEAD + 1, 3 * AHEAD, 5):
+    for step in (0, 1, 2, MOST_AHEAD, MOST_AHEAD + 1, 3 * MOST_AHEAD, 5):
         for purpose in (KERNEL, PIN):
             assert torch.equal(ahead.normal(torch.tensor(step), purpose, 5, 3), noise.normal(step, purpose, 5, 3))
     assert len(ahead.drawn) == 2  # one block per purpose, however many steps
+    most = max(AHEAD, len(noise.instance))
+    assert all(values.numel() <= most * 15 for _, values in ahead.drawn.values())
 
 
-@pytest.mark.parametrize("name", ["sudoku-mini", "latin", "queens", "connectivity"])
-def test_a_board_has_the_same_bits_in_any_company(name: str) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["sudoku", "sudoku-mini", "latin", "queens", "connectivity"])
+def test_a_board_has_the_same_bits_in_any_company(name: str, precision: str) -> None:
     torch.manual_seed(0)
     config = PRESETS[name]
-    solver = Solver(config, config.build_model())
+    solver = Solver(config, config.build_model(), precision=precision)
     problem, (rule, _) = instances(solver.task, None, 19, 0), solver.rule("ddpm")
-    alone = solver.sample(problem, rule, 6, batch=1)
-    for batch in (2, 5, 16, None):
-        assert torch.equal(solver.sample(problem, rule, 6, batch=batch), alone)
+    alone = solver.sample(problem, rule, 4, batch=1)
+    for batch in (2, 3, 5, 16, None):
+        assert torch.equal(solver.sample(problem, rule, 4, batch=batch), alone)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_an_answer_does_not_depend_on_its_neighbours_nor_on_when_they_leave(precision: str) -> None:
+    solver = load("sudoku-mini", precision=precision)
+    problem = instances(solver.task, None, 40, 0)
+    together = solver.solve(problem, "ddpm", steps=10, tries=2)
+    alone = [solver.solve(problem[i : i + 1], "ddpm", steps=10, tries=2)[0] for i in range(40)]
+    assert [replace(a, seconds=0.0) for a in together] == [replace(a, seconds=0.0) for a in alone]
+    assert len({a.calls for a in together}) > 3
 
 
 @pytest.mark.parametrize("rule", ["tweedie", "ddpm"])
 def test_the_fast_and_the_plain_path_give_the_same_answers(rule: str) -> None:
-    fast, plain = (load("sudoku-mini", fast=choice) for choice in (True, False))
+    fast, plain = load("sudoku-mini", precision="fp32"), load("sudoku-mini", fast=False)
     problem = instances(fast.task, None, 40, 0)
     ours, theirs = (s.solve(problem, rule, steps=20, tries=2) for s in (fast, plain))
     assert [replace(a, seconds=0.0) for a in ours] == [replace(a, seconds=0.0) for a in theirs]
-    assert isinstance(plain.forward, nn.Module)
+    assert [type(f) for f in fast.forwards.values()] == [cpu.PackedTransformer] * cpu.available()
+
+
+@packed
+def test_bf16_is_for_checked_answers_and_only_where_the_cpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for native, quick in ((True, "bf16"), (False, "fp32")):
+        monkeypatch.setattr(cpu, "has_bf16", lambda native=native: native)
+        solver = load("sudoku-mini")
+        assert (solver.precision, solver.sample_precision) == (quick, "fp32")
+        for asked in ("fp32", "bf16"):
+            solver = load("sudoku-mini", precision=asked)
+            assert (solver.precision, solver.sample_precision) == (asked, asked)
+        plain = load("sudoku-mini", fast=False)
+        assert (plain.precision, plain.sample_precision) == ("fp32", "fp32")
+        graphs = Solver(PRESETS["connectivity"], PRESETS["connectivity"].build_model())
+        assert (graphs.precision, graphs.sample_precision) == ("fp32", "fp32")  # no packed network, no gain
+
+
+def test_a_cpu_that_torch_says_nothing_of_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.delattr(torch.cpu, name, raising=False)
+    assert not cpu.has_bf16()
+
+
+@packed
+def test_each_precision_is_the_one_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "has_bf16", lambda: True)
+    auto, full, half = (load("sudoku-mini", precision=name) for name in ("auto", "fp32", "bf16"))
+    problem, (rule, _) = instances(auto.task, None, 4, 0), auto.rule("ddpm")
+    ends = {name: s.sample(problem, rule, 10) for name, s in (("auto", auto), ("fp32", full), ("bf16", half))}
+    assert torch.equal(ends["auto"], ends["fp32"])
+    assert not torch.equal(ends["bf16"], ends["fp32"])
+    steps = {s: [look.x0_hat for look in s.trajectory(problem[:1], steps=5)] for s in (auto, full, half)}
+    assert all(map(torch.equal, steps[auto], steps[half]))
+    assert not all(map(torch.equal, steps[auto], steps[full]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["solve", "sudoku-mini", "--precision", "fp8"], "invalid choice"),
+        (["evaluate", "sudoku-mini", "--rule", "ddpm", "--plain", "--precision", "bf16"], "has fp32 only"),
+    ],
+)
+def test_a_precision_that_is_not_there_is_refused_in_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*words, "--device", "cpu"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp32", "bf16"])
+def test_a_report_names_its_precision(precision: str, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--device", "cpu", "--steps", "3", "--count", "4", "--precision", precision, "--json"]
+    for words in (["evaluate", "sudoku-mini", "--rule", "ddpm"], ["generate", "sudoku-mini"]):
+        assert cli.main([*words, *few]) == 0
+        assert json.loads(capsys.readouterr().out)["precision"] == ("bf16" if precision == "bf16" else "fp32")
+
+
+def test_an_unknown_precision_is_named() -> None:
+    with pytest.raises(LetgoError, match="unknown precision 'half'"):
+        load("sudoku-mini", precision="half")

@@ -9,7 +9,7 @@ from typing import Any
 
 from letgo.paper import OBJECTIVES, RULES, TABLE1, Cell
 from letgo.reproduce.compare import Result, data_text, result
-from letgo.reproduce.store import SOLVE, Store
+from letgo.reproduce.store import SOLVE, TUNE, Store
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -59,17 +59,20 @@ def task_rows(store: Store) -> list[str]:
 
 
 def task_remarks(store: Store) -> list[str]:
-    """n, steps and data behind those rows, in a sentence per task."""
-    remarks = {}
+    """n, steps and data behind those rows, in a sentence per model."""
+    remarks: dict[str, str] = {}
+    tuned = {table["model"] for table in store.reports(TUNE)}
     for one in TABLE1.cells():
         found = result(store, one)
-        if found is not None and one.column.model != SUDOKU.model:
-            rounds = f"n = {found.n}, {one.column.steps} sampling steps"
-            text = f"`{one.model}`: {found.steps or 0:,} training steps, {rounds}"
-            own = "own test file" in data_text(next(iter(found.reports.values())))
-            if one.column.model == "sudoku-extreme" and not own:
-                text += ", on a stand-in for its test file that is somewhat harder"
-            remarks.setdefault(one.model, f"{text}.")
+        if found is None or one.column.model == SUDOKU.model:
+            continue
+        text = f"`{one.model}`: {found.steps or 0:,} training steps, n = {found.n}, {one.column.steps} sampling steps"
+        own = "own test file" in data_text(next(iter(found.reports.values())))
+        if one.column.model == "sudoku-extreme" and not own:
+            text += ", on a stand-in for its test file that is somewhat harder"
+        if one.model not in tuned:
+            text += "; EM decay not tuned"
+        remarks.setdefault(one.model, f"{text}.")
     return [" ".join(remarks.values())]
 
 

@@ -24,7 +24,7 @@ EPILOG = """examples:
 
 
 FORMATS = """puzzles, one per word or line (docs/formats.md has an example of each):
-  sudoku, latin   the cells row by row, . for a blank
+  sudoku, latin   the cells row by row, . for a blank; sudoku-extreme too
   queens          one letter per row, the queen's column, . where unknown
   connectivity    the adjacency, rows of 0 and 1 joined by /
   maze            rows joined by /: # wall, . open, S start, G goal; o is the path in an answer

@@ -126,8 +126,8 @@ def letters(task: Task) -> str:
 
 
 def regime(task: Task) -> Regime:
-    """Clue counts where the task has such; a graph's regime is its number of nodes, a maze has only names."""
-    if task.name == "maze":
+    """Clue counts where the task has such; a graph's regime is its number of nodes, others have only names."""
+    if task.name in ("maze", "sudoku-extreme"):
         return Regime(named=list(task.regimes), fewest=None, most=None, usual=None)
     if task.name == "connectivity":
         return Regime(named=[], fewest=2, most=math.isqrt(limits.MAX_CELLS), usual=math.isqrt(task.cells))

@@ -40,8 +40,9 @@ class Shape:
 
     @property
     def warps(self) -> int:
-        """Of a block: one large block per multiprocessor where that is enough, otherwise three small ones."""
-        return 12 if self.models * -(-self.tokens // 192) <= self.multiprocessors else 4
+        """Of a block: twelve where every multiprocessor has three tiles of 64 cells to do at once, otherwise four."""
+        tiles = self.models * -(-self.tokens // 64)
+        return 12 if 2 * self.multiprocessors < tiles <= 3 * self.multiprocessors else 4
 
     @property
     def blocks(self) -> int:

@@ -1,0 +1,180 @@
+"""What is shipped says what it is: cards, weights and result files agree, as tools/ship.py wrote them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from letgo.checkpoints import load_state, load_weights, read_json, save_weights, shipped, write_json
+from letgo.cli import main
+from letgo.presets import PRESETS, Config
+from letgo.reproduce.store import Store
+from letgo.rng import data_rng
+from letgo.train import train
+
+ROOT = Path(__file__).parent.parent
+SHIPPED = ROOT / "src" / "letgo" / "shipped"
+SMALL = {"width": 16, "depth": 1, "heads": 2, "hidden": 32}
+MINI = replace(PRESETS["sudoku-mini"], network_options=SMALL, batch=4, boards=16, steps=3)
+
+
+@pytest.fixture
+def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The tool, writing to folders of the test."""
+    spec = importlib.util.spec_from_file_location("ship", ROOT / "tools" / "ship.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    monkeypatch.setattr(tool, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(tool, "RESULTS", tmp_path / "results")
+    write_json(tmp_path / "results" / "training.json", {"older": {"steps": 1}, "note": "the last word"})
+    return tool
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Three steps of training, and a report of them."""
+    out = tmp_path / "run"
+    problem = MINI.build_task().generate(MINI.boards, data_rng(0, "train"), "train")
+    train(MINI, lambda: problem, out, torch.device("cpu"), keep=(2,), log_every=1)
+    return out
+
+
+def measured(run: Path, *more: str) -> Path:
+    """A list with one report of `letgo evaluate`."""
+    out = run.parent / "report.json"
+    words = ["evaluate", str(run), "--rule", "tweedie", "--count", "4", "--steps", "3", "--quiet", *more]
+    assert main([*words, "--out", str(out)]) == 0
+    report = {**read_json(out), "command": " ".join(["letgo", *words, "--out", str(out)])}
+    write_json(run.parent / "reports.json", [report])
+    return run.parent / "reports.json"
+
+
+def shipping(ship: Any, monkeypatch: pytest.MonkeyPatch, run: Path, reports: Path, *more: str) -> dict[str, Any]:
+    words = [str(run), "mini", str(reports), "--trained-on", "one CPU core", "--summary", "small", "--limit", "many"]
+    monkeypatch.setattr(sys, "argv", ["ship.py", *words, *more])
+    ship.main()
+    return read_json(ship.SHIPPED / "mini" / "card.json")
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_card_reads_as_its_json_and_its_configuration_say(name: str, ship: Any) -> None:
+    card = json.loads((SHIPPED / name / "card.json").read_text())
+    config = Config.from_dict(json.loads((SHIPPED / name / "config.json").read_text()))
+    assert (SHIPPED / name / "README.md").read_text() == ship.card_text(card)
+    assert (card["data"], card["licence"]) == (ship.data_text(config), ship.licence(config))
+    assert card["recipe"] == ship.recipe(config)
+    assert card["weights"].lower() == config.weights
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_score_of_a_card_is_in_the_result_files(name: str) -> None:
+    card = json.loads((SHIPPED / name / "card.json").read_text())
+    kept = Store(ROOT / "results").reports(name)
+    for report in card["scores"]:
+        assert any(all(one.get(key) == value for key, value in report.items()) for one in kept)
+        assert report["model"] == name
+    assert sum(w.numel() for w in load_weights(SHIPPED / name / "model.safetensors").values()) == card["parameters"]
+
+
+def test_all_models_together_are_under_40_megabytes() -> None:
+    assert sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file()) < 40e6
+
+
+def test_only_the_models_of_sudoku_extreme_owe_something_to_public_lists(ship: Any) -> None:
+    for name, config in PRESETS.items():
+        generated = "no third-party data" in ship.licence(config)
+        assert generated == (config.task != "sudoku-extreme"), name
+        assert ("public lists" in ship.data_text(config)) != generated
+        assert f"{config.boards:,}" in ship.data_text(config)
+
+
+def test_a_command_loses_what_belongs_to_one_machine(ship: Any) -> None:
+    command = (
+        "letgo evaluate runs/x --rule ddpm --data here/packs/sudoku-extreme --count 9 --out /tmp/r.json --passes 10"
+    )
+    told = ship.public(command, "runs/x", "sudoku-extreme")
+    assert told == "letgo evaluate sudoku-extreme --rule ddpm --data sudoku-extreme --count 9 --passes 10"
+
+
+def test_a_run_becomes_a_model_that_loads_by_its_card(
+    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = measured(run, "--passes", "2")
+    command = "letgo train sudoku-mini --out run"
+    card = shipping(ship, monkeypatch, run, reports, "--command", command, "--note", "short")
+    ema = load_state(run / "state.pt")["ema"]
+    for key, value in load_weights(ship.SHIPPED / "mini" / "model.safetensors").items():
+        assert torch.equal(value, ema[key].half().float())
+    assert (card["steps"], card["weights"], card["validation"]) == (3, "EMA", None)
+    [report] = read_json(ship.RESULTS / "mini.json")
+    assert card["scores"] == [report]
+    assert (report["model"], report["training_steps"], report["objective"]) == ("mini", 3, "self-correction")
+    assert report["weights"] == "fp32, before rounding to fp16"
+    assert report["command"].startswith("letgo evaluate mini --rule tweedie")
+    assert "--out" not in report["command"]
+    text = (ship.SHIPPED / "mini" / "README.md").read_text()
+    assert "raw ones were not compared on validation boards" in text
+    assert "| clues | rule | steps | valid | pass@2 | n | seed | weights |" in text
+    training = read_json(ship.RESULTS / "training.json")
+    assert list(training) == ["older", "mini", "note"]
+    assert [line["step"] for line in training["mini"]["loss"]] == [3]
+    assert (training["mini"]["steps"], training["mini"]["precision"]) == (3, "fp32")
+    assert main(["solve", str(ship.SHIPPED / "mini"), "--steps", "3", "--tries", "1", "1234341221434321"]) == 0
+    assert capsys.readouterr().out.endswith("1234341221434321\n")
+
+
+def test_a_checkpoint_that_tuning_went_back_to_is_shipped_with_its_own_step(
+    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picked = load_weights(run / "checkpoints" / "2.safetensors", "raw.")
+    save_weights(run / "model.safetensors", picked)
+    write_json(run / "config.json", {**MINI.as_dict(), "weights": "raw"})
+    write_json(run / "validation.json", {"step": 2, "weights": "raw", "checkpoint": {"step": 2}})
+    reports = measured(run)
+    card = shipping(ship, monkeypatch, run, reports)
+    assert (card["steps"], card["run_steps"], card["weights"]) == (2, 3, "raw")
+    assert card["scores"][0]["training_steps"] == 2
+    text = (ship.SHIPPED / "mini" / "README.md").read_text()
+    assert "2 steps of a run of 3 in" in text
+    assert "raw weights\n  (chosen on validation boards)" in text
+    assert "pass@" not in text
+    assert "mini" not in read_json(ship.RESULTS / "training.json")
+    (run / "model.safetensors").unlink()
+    with pytest.raises(SystemExit):
+        shipping(ship, monkeypatch, run, reports)
+
+
+def test_without_a_model_file_the_average_of_the_state_is_shipped(
+    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = measured(run)
+    (run / "model.safetensors").unlink()
+    shipping(ship, monkeypatch, run, reports)
+    ema = load_state(run / "state.pt")["ema"]
+    for key, value in load_weights(ship.SHIPPED / "mini" / "model.safetensors").items():
+        assert torch.equal(value, ema[key].half().float())
+
+
+def test_scores_on_a_file_name_the_file(ship: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports, data = measured(run), tmp_path / "test.npz"
+    data.write_bytes(b"rows")
+    card = shipping(ship, monkeypatch, run, reports, "--data", str(data))
+    digest = "bc51e9e65d79e1c90ba544ab2eae1044ccdf8c1af7a559ba375cba4276f7d99e"  # printf rows | sha256sum
+    assert card["scores"][0]["data"] == {"file": "test.npz", "sha256": digest}
+    assert "on rows of a test file that no training saw" in (ship.SHIPPED / "mini" / "README.md").read_text()
+
+
+def test_sudoku_extreme_solves_a_newspaper_puzzle_offline(capsys: pytest.CaptureFixture[str]) -> None:
+    puzzle = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
+    assert main(["solve", "sudoku-extreme", puzzle, "--steps", "50", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["board"] == "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
