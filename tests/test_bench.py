@@ -244,14 +244,13 @@ def test_tries_and_padded_batches_give_the_same_answers_when_boards_leave(
     assert untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16)) == answers
 
 
-def test_the_cpus_own_chunks_stay_whole_and_a_gpu_halves_its_batches(mini: Solver) -> None:
+def test_the_cpus_own_chunks_stay_whole_and_a_gpu_has_few_sizes(mini: Solver) -> None:
     assert mini.default_batch() == 8
     assert mini.smaller_batch(8, 8, 1) == 8
     assert mini.smaller_batch(16, 16, 9) == 9
     assert mini.smaller_batch(16, 5, 2) == 2
     gpu = Solver(mini.config, mini.network, fast=False)
     gpu.device = torch.device("meta")
-    assert [gpu.smaller_batch(4096, 4096, left) for left in (4096, 2049, 2048, 1025, 1024, 3)] == [
-        4096, 4096, 2048, 2048, 1024, 64,
-    ]  # fmt: skip
-    assert gpu.smaller_batch(100, 100, 1) == 100
+    lefts = (4074, 2049, 2048, 513, 512, 3)
+    assert [gpu.smaller_batch(4074, 4074, left) for left in lefts] == [4074, 4074, 2048, 2048, 512, 64]
+    assert gpu.smaller_batch(50, 50, 1) == 50

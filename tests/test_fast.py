@@ -102,6 +102,22 @@ def test_attention_with_dropout(cells: int):
     assert distance(uncored(dqkv[None], boards * cells).view_as(gradient), gradient) < 5e-3
 
 
+@hopper
+def test_attention_far_below_zero_has_finite_gradients():
+    """All true logits near -120: padding keys, whose logit is 0, must not count."""
+    from letgo.fast import attention
+
+    boards, cells, seed = 2, 81, torch.zeros(1, dtype=torch.int64, device="cuda")
+    qkv = torch.randn(boards, cells, 384, device="cuda") * 0.1
+    qkv[..., :128] += 5.5
+    qkv[..., 128:256] -= 5.5  # q k / 4 = -121
+    packed = cores(qkv.bfloat16().flatten(0, 1)[None])[0]
+    out, lse = attention.forward(packed, boards, cells, seed, 8, 0.0)
+    assert float(lse.max()) < -128
+    dqkv = attention.backward(packed, seed, out, lse, torch.randn_like(out), 0.0)
+    assert bool(uncored(dqkv[None], boards * cells).isfinite().all())
+
+
 def keep(seed: int, blocks: int, cells: int, drop: int) -> Tensor:
     """`stream` and `dropped` of warp.cuh."""
     word, block, cell = 0xFFFFFFFF, torch.arange(blocks, device="cuda"), torch.arange(cells, device="cuda")

@@ -140,6 +140,31 @@ def test_repeating_a_finished_command_changes_nothing(tmp_path: Path) -> None:
     assert ((tmp_path / "model.safetensors").read_bytes(), lines(tmp_path)) == before
 
 
+def test_a_finished_run_keeps_the_weights_that_were_chosen_since(tmp_path: Path) -> None:
+    go(MINI, tmp_path)
+    choose_weights(tmp_path, lambda weights: float(weights is load_state), 8)
+    (tmp_path / "model.safetensors").write_bytes(b"another checkpoint")
+    assert not go(MINI, tmp_path).trained
+    assert (tmp_path / "model.safetensors").read_bytes() == b"another checkpoint"
+    assert (tmp_path / "validation.json").exists()
+
+
+def test_a_run_does_not_go_on_with_other_instances(tmp_path: Path) -> None:
+    go(MINI, tmp_path)
+    longer, other = replace(MINI, steps=30), instances(replace(MINI, seed=5))
+    with pytest.raises(LetgoError, match=r"trained on other instances than these; repeat the --data"):
+        train(longer, lambda: other, tmp_path, CPU)
+    assert go(longer, tmp_path).step == 30
+
+
+def test_a_second_signal_does_not_wait_for_the_step() -> None:
+    with training.interruptible() as caught:
+        signal.raise_signal(signal.SIGINT)
+        assert caught == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
 def test_a_run_leaves_its_files_and_nothing_else(tmp_path: Path) -> None:
     go(MINI, tmp_path, keep=(10,))
     assert {p.name for p in tmp_path.iterdir()} == WHOLE_RUN | {"checkpoints"}

@@ -95,8 +95,10 @@ def solve(args: argparse.Namespace) -> int:
         total = time.perf_counter() - started
         print(
             f"\n{verdict} with {args.rule}: {tries}, {answer.calls} network calls, {answer.seconds:.2f} s of sampling, "
-            f"{total:.2f} s in all.\nThe network learned from solved instances alone; nobody told it a rule."
+            f"{total:.2f} s with loading the model."
         )
+        if answer.solved:
+            print("The network learned from solved instances alone; nobody told it a rule.")
     return 0 if all(a.solved for a in answers) else 1
 
 
@@ -203,12 +205,15 @@ def summary(report: dict[str, Any]) -> str:
 
 def tune(args: argparse.Namespace) -> int:
     from letgo.evaluate import instances
-    from letgo.tune import keep_checkpoint, pick_checkpoint
+    from letgo.tune import data_used, keep_checkpoint, pick_checkpoint, refuse_test
     from letgo.tune import tune as choose
 
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out, or say --regime valid")
+    if args.out is None and (args.run in shipped() or args.run.startswith("hub:")):
+        raise LetgoError(f"'{args.run}' is no run folder, and its settings stay as they are; give --out FILE")
     solver = load(args.run, args.device, not args.plain, args.threads)
+    refuse_test(solver.task, args.data)
     regime = args.regime or ("valid" if "valid" in solver.task.regimes else solver.task.regimes[0])
     problem = instances(solver.task, regime, args.count, args.seed, args.data, purpose="valid")
     folder, step = locate(args.run)
@@ -228,7 +233,8 @@ def tune(args: argparse.Namespace) -> int:
     table = choose(
         solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show, args.quick
     )
-    table = {**table, "checkpoint": picked, "regime": regime, "command": args.command_line}
+    data = data_used(solver.task, args.data)
+    table = {**table, "checkpoint": picked, "regime": regime, "data": data, "command": args.command_line}
     if args.out is None and picked is not None:
         keep_checkpoint(folder, picked)
     write_json(args.out or folder / f"tune-{args.rule}.json", table)

@@ -95,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
     for seed in seeds:
         left = None if end is None else end - time.monotonic()  # one limit for all seeds together
         if left is not None and left <= 0:
+            if not args.quiet:
+                waiting = ", ".join(map(str, seeds[seeds.index(seed) :]))
+                print(f"no time left for seed {waiting}. To go on: {args.command_line}", file=sys.stderr)
             break
         status = run_one(args, replace(config, seed=seed), args.out / f"s{seed}", left)
         if status != 0:  # interrupted: the other seeds must not begin
@@ -149,7 +152,7 @@ def run_one(
             return 128 + result.signal
     folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
     for seed, folder in folders.items():
-        if args.validate != 0:
+        if args.validate != 0 and (result.trained or not (folder / "validation.json").exists()):
             count = args.validate or (512 if device.type == "cuda" else 64)
             scores, count = validate(replace(config, seed=seed), folder, device, count, seed, args.data)
             chosen = read_json(folder / "validation.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ def instances(
     if regime == "valid" and purpose == "test":
         purpose = "valid"  # where a regime is a split, it is the one that was asked for
     rng = data_rng(seed, purpose)
+    asked = regime is not None or purpose == "test"  # a run's own validation has no regime
     regime = regime or task.regimes[0]
     if data is None:
         split = getattr(task, "split", None)  # queens: so few boards that validation and test need their own
@@ -34,10 +36,19 @@ def instances(
         count = min(count, len(table))  # held-out rows may be few
     if len(table) < count:
         raise LetgoError(f"{data} holds {len(table)} instances, fewer than --count {count}")
+    if task.name == "connectivity" and asked:
+        _check_nodes(data, table, regime)
     chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
     if task.name in ("sudoku-extreme", "maze", "connectivity"):
         return chosen  # these keep the clues that came with them
     return Problem(chosen.solution, task.masks(chosen.solution, regime, rng), chosen.context)
+
+
+def _check_nodes(data: str, table: Problem, regime: str) -> None:
+    """A regime of graphs is their size, and the report names it."""
+    nodes = math.isqrt(table.solution.shape[1])
+    if regime != "train" and str(nodes) != regime:
+        raise LetgoError(f"{data} holds graphs of {nodes} nodes, not of {regime}; say --regime {nodes}")
 
 
 def evaluate(

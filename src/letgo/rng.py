@@ -80,7 +80,7 @@ class Noise:
         return values.flatten(1)[:, : cells * dim].unflatten(1, (cells, dim))
 
 
-AHEAD = 256  # states that are drawn at once: for one board many are as quick as one
+AHEAD = 64  # states that are drawn at once: for one board many are as quick as one
 MOST_AHEAD = 16  # steps, since a board that is solved needs no more
 
 
@@ -96,10 +96,12 @@ class NoiseAhead(Noise):
         return NoiseAhead(noise.seed, noise.instance, noise.attempt, source=noise)
 
     def normal(self, step: int | Int[Tensor, "*rows"], purpose: int, cells: int, dim: int) -> State:
+        assert self.source is not None
+        if purpose == START:  # drawn once
+            return self.source.normal(step, purpose, cells, dim)
         step, boards = int(step), len(self.instance)
         first, values = self.drawn.get(purpose, (step, None))
         if values is None or not first <= step < first + len(values):
-            assert self.source is not None
             first, ahead = step, max(1, min(MOST_AHEAD, AHEAD // boards))
             steps = torch.arange(step, step + ahead, device=self.instance.device).repeat_interleave(boards)
             values = self.source.repeat(ahead).normal(steps, purpose, cells, dim).unflatten(0, (ahead, boards))

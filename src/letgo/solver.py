@@ -29,7 +29,7 @@ from letgo.sampling import Snapshot, reverse_step, trajectory, uniform_grid
 from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
 
-LEAST_BATCH = 64  # below this a GPU gains nothing from fewer boards
+STEPS = (64, 512, 2048, 8192, 32_768)  # batches on a GPU: few sizes, since each is compiled anew
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
@@ -220,7 +220,7 @@ class Solver:
         if self.fast_cpu:
             size = min(size, len(problem))
         elif self.device.type != "cpu":
-            size = min(size, 1 << (len(problem) - 1).bit_length())  # a few sizes only: each is compiled anew
+            size = min([size, *(step for step in STEPS if step >= len(problem))])
         for start in range(0, len(problem), size):
             count = min(size, len(problem) - start)
             index = torch.arange(start, start + (count if self.fast_cpu else size))
@@ -366,14 +366,13 @@ class Solver:
     def smaller_batch(self, whole: int, size: int, left: int) -> int:
         """How many boards go on when `left` of the `size` in the batch, `whole` at first, are unfinished.
 
-        Elsewhere than on the CPU by halves, since each size is compiled anew. The plain path's own small chunks stay
-        whole, so that an answer never depends on when its neighbours finish.
+        On a GPU only to sizes that are compiled already: compiling takes longer than what is left. The plain path's
+        own small chunks stay whole, so that an answer never depends on when its neighbours finish.
         """
         if self.device.type == "cpu":
             return left if self.fast_cpu or whole > self.default_batch() else size
-        while size // 2 >= max(left, LEAST_BATCH):
-            size //= 2
-        return size
+        built = STEPS if self.loop is None else self.loop.sizes()
+        return min([size, *(step for step in built if step >= left)])
 
     def _rest(
         self, x_t: State, done: int, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None

@@ -10,6 +10,7 @@ import json
 import math
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,16 @@ class TrainingData:
             index = (torch.randint(count // models, (batch // models, models), device=device) + self.starts).flatten()
         given = random_clues(batch, cells, device) if self.given is None else self.given[index]
         return self.boards[index].long(), given, None if self.context is None else self.context[index].float()
+
+
+def fingerprint(problem: Problem) -> int:
+    """32 bits of the training instances, whatever file they came from."""
+    parts = [problem.solution.to(torch.uint8), problem.given]
+    parts += [] if problem.context is None else [problem.context.to(torch.uint8)]
+    total = 0
+    for part in parts:
+        total = zlib.crc32(part.cpu().numpy().tobytes(), total)
+    return total
 
 
 def learning_rate(config: Config, step: int) -> float:
@@ -344,11 +355,17 @@ def _drawn(config: Config, seed: int) -> nn.Module:
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM end the loop after the current step; the list then holds the signal."""
+    """Ctrl-C and SIGTERM end the loop after the current step; the list then holds the signal. A second one ends all."""
     caught: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def catch(number: int, frame: object) -> None:
+        if caught:  # asked twice: the step itself may hang
+            raise KeyboardInterrupt
+        caught.append(number)
+
     try:
-        before = {n: signal.signal(n, lambda number, _: caught.append(number)) for n in numbers}
+        before = {n: signal.signal(n, catch) for n in numbers}
     except ValueError:  # not in the main thread: nobody can interrupt us there
         before = {}
     try:
@@ -366,6 +383,7 @@ class Result:
     seconds: float
     stopped_by: str  # 'done', 'time' or 'signal'
     signal: int = 0
+    trained: bool = True  # False where everything was complete before
 
 
 @dataclass
@@ -375,6 +393,7 @@ class Run:
     config: Config
     out: Path
     state: dict[str, Any] | None
+    instances: int = 0  # the fingerprint of those it is trained on
     writer: Any = None
 
     @staticmethod
@@ -393,6 +412,15 @@ class Run:
     @property
     def seconds(self) -> float:
         return 0.0 if self.state is None else float(self.state.get("seconds", 0.0))
+
+    def given(self, instances: int) -> None:
+        """A run goes on with the instances that it began with."""
+        if self.state is not None and self.state.get("instances", instances) != instances:
+            raise LetgoError(
+                f"{self.out} was trained on other instances than these; repeat the --data (or --boards) that it was "
+                "started with, or choose another --out"
+            )
+        self.instances = instances
 
     def begin(self, tensorboard: bool) -> None:
         write_json(self.out / "config.json", self.config.as_dict())
@@ -443,15 +471,23 @@ def train(
     deadline = math.inf if max_seconds is None else started + max_seconds
     folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
     runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
+    if all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs):
+        return Result(config.steps, max(run.seconds for run in runs), "done", trained=False)
     problems = problem()
+    prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
+    for i, run in enumerate(runs):
+        run.given(prints[i % len(prints)])
     result = Result(0, 0.0, "done")
     for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
-        group = [i for i, run in enumerate(runs) if until is None or run.step < until]
+        goal = config.steps if until is None else until
+        group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
+        if not group:
+            break
         mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
         data = TrainingData.of(mine, config.masks, device)
         trainer = _trainer(config, data, device, fast, [runs[i] for i in group])
         loop = Loop(trainer, [runs[i] for i in group], begun, deadline, keep, report, log_every, tensorboard)
-        result = loop.run(config.steps if until is None else until)
+        result = loop.run(goal)
         if result.stopped_by != "done":
             break
         begun = time.monotonic()
@@ -538,7 +574,7 @@ class Loop:
         states = [self.trainer.state(model) for model in range(len(self.runs))]
         spent = time.monotonic() - self.begun
         for run, state, before in zip(self.runs, states, self.before, strict=True):
-            run.save({**state, "seconds": before + spent})
+            run.save({**state, "seconds": before + spent, "instances": run.instances})
 
     def check(self, finite: Sequence[bool]) -> None:
         for run, good in zip(self.runs, finite, strict=True):

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
+from letgo.data.load import identity
 from letgo.errors import LetgoError
 from letgo.solver import Solver
-from letgo.tasks import Problem
+from letgo.tasks import Problem, Task
 
 FOLDS = 5
 LONG = 500  # steps from which on the grids are those of Sudoku-Extreme's 1000 steps
@@ -25,6 +26,22 @@ QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
 QUICK_TAU_STARTS = (0.7, 0.8)
 
 Progress = Callable[[int, int], None]
+
+
+def refuse_test(task: Task, data: str | None) -> None:
+    """Tuning looks at validation instances of the kind that the model is measured on, never at test rows."""
+    if data is None and task.name == "sudoku-extreme":
+        raise LetgoError(
+            "sudoku-extreme is tuned on its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`); "
+            "minimal puzzles of our own are much easier"
+        )
+    if data is not None and Path(data).name.lower().startswith("test.") and not Path(data).is_dir():
+        raise LetgoError(f"--data {data}: tuning never looks at test instances; give valid.csv, or the folder")
+
+
+def data_used(task: Task, data: str | None) -> dict[str, Any] | str:
+    """The file behind validation instances, by name, hash and length; or that the task drew them itself."""
+    return "generated" if data is None else identity(data, task.name, "valid")
 
 
 def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from letgo.data.files import FilePath, place
 from letgo.data.maze_hard import read_maze_hard
 from letgo.data.puzzles import read_puzzles
-from letgo.data.store import load_npz
+from letgo.data.store import load_npz, npz_meta
 from letgo.data.sudoku_extreme import CELLS, has_all_groups, read_sudoku_extreme, sample_by_source
 from letgo.errors import LetgoError
 from letgo.tasks.maze import Maze
@@ -42,7 +46,7 @@ def load_split(data: FilePath, task: Task, split: str) -> Problem:
 
     The hub's data sets have no validation file: there the last rows of train.csv are held out for it.
     """
-    folder = _folder(data, task)
+    folder = _folder(data, task.name)
     if folder is None:
         return load_problems(data, task, solved=split == "train")
     own = _split_file(folder, split)
@@ -62,7 +66,7 @@ def load_training(data: FilePath, task: Task, count: int, rng: np.random.Generat
 
     Such a file does not have the sources' own shares; the hub's has, and is taken whole.
     """
-    folder = _folder(data, task)
+    folder = _folder(data, task.name)
     path = data if folder is None else _split_file(folder, "train")
     if task.name != "sudoku-extreme" or path is None or file_kind(path) != "csv":
         return load_split(data, task, "train")
@@ -73,15 +77,33 @@ def load_training(data: FilePath, task: Task, count: int, rng: np.random.Generat
     return (sample_by_source(table, count, rng) if made_up and has_all_groups(table) else table).problem
 
 
-def _folder(data: FilePath, task: Task) -> Path | None:
+@cache
+def identity(data: str, task: str = "sudoku-extreme", split: str = "test") -> dict[str, Any]:
+    """The file that a split is read from, by its name, hash and length: paths differ from machine to machine."""
+    folder = _folder(data, task)
+    path = Path(data) if folder is None else _split_file(folder, split)
+    if path is None and folder is not None and split == "valid":
+        path = _split_file(folder, "train")  # whose last rows are held out
+    if path is None or not path.is_file():
+        raise LetgoError(f"{data}: no {split} file there; give --data FILE or a folder that holds {split}.csv")
+    raw = path.read_bytes()
+    found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
+    if file_kind(path) == "csv":
+        found["rows"] = (gzip.decompress(raw) if path.suffix == ".gz" else raw).count(b"\n") - 1
+    if file_kind(path) == "npz":
+        found["rows"] = npz_meta(path)["count"]
+    return found
+
+
+def _folder(data: FilePath, task: str) -> Path | None:
     """None for a file. 'hub' fetches the task's data set first, where it is not there yet."""
     if str(data) != "hub":
         return Path(data) if Path(data).is_dir() else None
-    if task.name not in HUB:
-        raise LetgoError(f"--data hub: the hub has no data set for {task.name}; choose one of {', '.join(HUB)}")
+    if task not in HUB:
+        raise LetgoError(f"--data hub: the hub has no data set for {task}; choose one of {', '.join(HUB)}")
     from letgo.data.fetch import fetch
 
-    return fetch(HUB[task.name])[0].parent
+    return fetch(HUB[task])[0].parent
 
 
 def _split_file(folder: Path, split: str) -> Path | None:

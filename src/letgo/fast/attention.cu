@@ -144,6 +144,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_forward(
     }
 }
 
+__device__ __forceinline__ float weight(float product, float top) {
+    return exp2_fast(fminf(product * LOGIT - top, 0.0f));
+}
+
 extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
     const u16* __restrict__ qkv, const long long* __restrict__ seed, const u16* __restrict__ out,
     const float* __restrict__ lse, const u16* __restrict__ dout, u16* __restrict__ dqkv,
@@ -197,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
                 float s[4] = {}, dp[4] = {};
                 mma(s, q, k[2 * h], k[2 * h + 1]);
                 mma(dp, d, v[2 * h], v[2 * h + 1]);
-                float p[4] = {exp2_fast(s[0] * LOGIT - top0), exp2_fast(s[1] * LOGIT - top0),
-                              exp2_fast(s[2] * LOGIT - top1), exp2_fast(s[3] * LOGIT - top1)};
+                // Never above 1: padding keys have logit 0, which may lie far above all true ones; inf * 0 would be NaN.
+                float p[4] = {weight(s[0], top0), weight(s[1], top0), weight(s[2], top1), weight(s[3], top1)};
                 if (DROP > 0) {
                     const u32 place = dice + row0 * ROW_STEP + (j * 16 + h * 8 + 2 * t) * COLUMN_STEP;
                     dp[0] = dropped(place) ? 0 : dp[0] * UPSCALE;
@@ -241,8 +245,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
                 mma(s, k, q[2 * h], q[2 * h + 1]);
                 mma(dp, v, d[2 * h], d[2 * h + 1]);
                 const float2 top = *(const float2*)(tops + query), dot = *(const float2*)(dots + query);
-                float w[4] = {exp2_fast(s[0] * LOGIT - top.x), exp2_fast(s[1] * LOGIT - top.y),
-                              exp2_fast(s[2] * LOGIT - top.x), exp2_fast(s[3] * LOGIT - top.y)};
+                float w[4] = {weight(s[0], top.x), weight(s[1], top.y), weight(s[2], top.x), weight(s[3], top.y)};
                 float used[4] = {w[0], w[1], w[2], w[3]};
                 if (DROP > 0) {
                     const u32 place = dice + query * ROW_STEP + row0 * COLUMN_STEP;

@@ -191,6 +191,10 @@ class Loop:
             self.steps[key] = self._build(kind, Buffers.like(clues, context, room), clues.soft_until)
         return self.steps[key]
 
+    def sizes(self) -> set[int]:
+        """Batch sizes that some step has been built for."""
+        return {len(step.buffers.x) for step in self.steps.values()}
+
     def _build(self, kind: Kind, buffers: Buffers, soft_until: float) -> Step:
         inputs = (self.network, self.path, kind, soft_until, buffers)
         if not self.compiled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import shlex
@@ -15,7 +14,7 @@ from typing import Any
 
 from letgo import __version__
 from letgo.checkpoints import is_folder, locate, read_json, shipped
-from letgo.errors import LetgoError
+from letgo.data.load import identity
 from letgo.evaluate import device_name, evaluate, instances
 from letgo.metrics import Rate
 from letgo.paper import Column
@@ -51,18 +50,19 @@ class Session:
     _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
 
     def find(self, model: str, seed: int) -> str | None:
-        """The folder or shipped name of one seed of a model; None, noted, where there is none."""
-        name = seeded(model, seed)
+        """The folder of one seed of a model, or its shipped name where no folder was given; None, noted, if missing."""
+        name, why = seeded(model, seed), "not trained yet"
         if self.models is not None:
             places = [self.models / f"{model}.s{seed}", self.models / model / f"s{seed}"]
             places = [self.models / model, *places] if seed == 0 else places
             for place in places:
                 if is_folder(place) and (place / "model.safetensors").is_file():
-                    return str(place)
-        if name in shipped():
+                    return f"./{place}" if str(place) in shipped() else str(place)
+            why = f"no run of it in {self.models}"
+        elif name in shipped():
             return name
         if seed == 0 or self.find(model, 0) is not None:  # a model that is missing is named once, not for each seed
-            self.leave_out(name, "not trained yet")
+            self.leave_out(name, why)
         return None
 
     def solver(self, where: str) -> Solver:
@@ -86,7 +86,14 @@ class Session:
         """A command that repeats a measurement, with what it shares with the others."""
         extra = ["--device", self.device] if self.device != "auto" else []
         extra += ["--batch", str(self.batch)] if self.batch else []
+        extra += ["--plain"] if self.plain else []
+        extra += ["--threads", str(self.threads)] if self.threads != 1 else []
         return shlex.join(["letgo", *map(str, words), *extra])
+
+    def data_word(self, task: str, facts: Report) -> str:
+        """--data for a command: the file's own name, its folder left open; a dry run shows what was given."""
+        given = self.data[task]
+        return given if self.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
 
     def leave_out(self, what: str, why: str) -> None:
         if what not in self.skipped:
@@ -100,9 +107,10 @@ def about(session: Session, solver: Solver, where: str) -> Report:
         "objective": solver.config.objective,
         "training_steps": trained_steps(folder) if step is None else step,
         "weights": "fp16, as shipped" if where in shipped() else "fp32",
+        "weights_sha256": weights_digest(folder / (f"checkpoints/{step}" if step else "model")),
     }
     data = session.data.get(solver.task.name)
-    return known if data is None else {**known, "data": identity(data)}
+    return known if data is None else {**known, "data": identity(data, solver.task.name)}
 
 
 def trained_steps(folder: Path) -> int | None:
@@ -117,29 +125,23 @@ def trained_steps(folder: Path) -> int | None:
     return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)
 
 
+def weights_digest(path: Path) -> str | None:
+    """The first 12 digits of a weights file's sha256: trained anew, a model has the same steps but another file."""
+    path = path.with_name(f"{path.name}.safetensors")
+    return _digest(path, path.stat().st_mtime_ns) if path.is_file() else None
+
+
 @cache
-def identity(data: str) -> dict[str, Any]:
-    """A data file by its name, hash and length: paths differ from machine to machine."""
-    path = Path(data)
-    if data == "hub":
-        path = Path("data") / "sudoku-extreme"
-    if path.is_dir():
-        names = [path / f"test.{suffix}" for suffix in ("npz", "csv", "csv.gz")]
-        path = next((name for name in names if name.is_file()), path)
-    if not path.is_file():
-        raise LetgoError(f"{data}: no test file there; give --data FILE or a folder that holds test.csv")
-    raw = path.read_bytes()
-    found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
-    if ".csv" in path.name:
-        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
-        found["rows"] = text.count(b"\n") - 1
-    return found
+def _digest(path: Path, _changed: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def settings_for(session: Session, solver: Solver, rule: str, where: str) -> dict[str, float] | None:
     """The settings a rule will use; None, noted, where it has not been tuned."""
     if rule in ("em", "em-decay") and not solver.tuned(rule):
-        session.leave_out(f"{where}, {rule}", f"not tuned yet: `letgo tune {where} --rule {rule}`")
+        data = " --data FOLDER" if solver.task.name == "sudoku-extreme" else ""
+        how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {rule}{data}`"
+        session.leave_out(f"{where}, {rule}", f"not tuned yet: {how}")
         return None
     return solver.rule(rule)[1]
 
@@ -158,7 +160,7 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
     words: list[str | int] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime]
     words += ["--steps", need.steps, "--count", need.count, "--seed", seed]
     words += ["--passes", need.passes] if need.passes > 1 else []
-    words += ["--data", facts["data"]["file"]] if "data" in facts else []
+    words += ["--data", session.data_word(need.task, facts)] if "data" in facts else []
     command = session.words(*words)
     if session.dry_run:
         session.say(command)
@@ -197,16 +199,17 @@ def with_others(session: Session, needs: list[Need]) -> list[Need]:
     return [*needs, *extra]
 
 
-def measure_all(session: Session, needs: list[Need], solving: list[Column]) -> None:
-    """All needs, model by model and seed by seed, and in `solving` with the rules in view too."""
-    for model in dict.fromkeys(need.model for need in needs):
-        mine = [need for need in needs if need.model == model]
-        if mine[0].task == "sudoku-extreme" and "sudoku-extreme" not in session.data:
+def measure_all(session: Session, needs: list[Need], beside: list[Need], solving: list[Column]) -> None:
+    """All needs, model by model and seed by seed; of seed 0 also those `beside`, and `solving` with rules in view."""
+    first = merged(needs, beside)
+    for model, task in dict.fromkeys((need.model, need.task) for need in first):
+        if task == "sudoku-extreme" and "sudoku-extreme" not in session.data:
             why = "its test file is not at hand: --data FILE, or `letgo data fetch sudoku-extreme`"
             session.leave_out("sudoku-extreme", why)
             continue
         for seed in session.seeds:
-            where = session.find(model, seed)
+            mine = [need for need in (first if seed == 0 else needs) if need.model == model]
+            where = session.find(model, seed) if mine else None
             if where is None:
                 continue
             for need in mine:
@@ -231,7 +234,8 @@ def solve_model(session: Session, model: str, where: str, columns: list[Column])
             continue
         words: list[str | int] = ["reproduce", "solve", "--tasks", column.model, "--count", count]
         words += ["--models", str(session.models)] if session.models and where not in shipped() else []
-        words += ["--data", facts["data"]["file"]] if "data" in facts else []
+        prefix = "" if column.model == "sudoku-extreme" else f"{column.model}="
+        words += ["--data", prefix + session.data_word(column.model, facts)] if "data" in facts else []
         command = session.words(*words)
         if session.dry_run:
             session.say(command)
@@ -262,13 +266,16 @@ def solve_model(session: Session, model: str, where: str, columns: list[Column])
 def run_tables(session: Session, names: list[str]) -> None:
     """The reports behind tables of the grid kind; Tables 1 and 7 bring verified solving with them."""
     solving = solve_columns(names, session.limits)
-    needs = merged(table_needs(names, session.limits), solve_needs(solving, session.limits))
-    measure_all(session, with_others(session, needs), solving)
+    needs, beside = (
+        with_others(session, part)
+        for part in (table_needs(names, session.limits), solve_needs(solving, session.limits))
+    )
+    measure_all(session, needs, beside, solving)
 
 
 def run_solve(session: Session) -> None:
     solving = solve_columns(SOLVED, session.limits)
-    measure_all(session, solve_needs(solving, session.limits), solving)
+    measure_all(session, [], solve_needs(solving, session.limits), solving)
 
 
 def run_tune(session: Session, models: tuple[str, ...]) -> None:

@@ -53,18 +53,23 @@ class Store:
         return [name for name in names if name not in KINDS]
 
     def add(self, name: str, report: Report, same: tuple[str, ...]) -> None:
-        """Append; an older report that agrees in all of `same` gives way, but for a larger one that still holds."""
+        """Append; an older report that agrees in all of `same` gives way, but for one that still holds and is
+        larger or has more passes."""
 
         def stays(old: Report) -> bool:
             if any(old.get(key) != report.get(key) for key in same):
                 return True
-            return size(old) > size(report) and not self.stale(old, report)
+            more = size(old) > size(report) or passes(old) > passes(report)
+            return more and not self.stale(old, report)
 
         self._files[name] = [*filter(stays, self.reports(name)), report]
         write_json(self.folder / f"{name}.json", self._files[name])
 
     def stale(self, old: Report, new: Report) -> bool:
         """Whether the model, its tuned settings or the data file have changed since."""
+        weights = {r["weights_sha256"] for r in (old, new) if r.get("weights_sha256")}
+        if len(weights) > 1:
+            return True
         steps = self.trained_steps(old), new.get("training_steps")
         if None not in steps and steps[0] != steps[1]:
             return True
@@ -94,6 +99,10 @@ class Store:
 
 def size(report: Report) -> int:
     return next((report[key] for key in ("count", "puzzles", "samples") if key in report), 0)
+
+
+def passes(report: Report) -> int:
+    return report.get("pass_at_k", {}).get("k", 1)
 
 
 def fits(report: Report, cell: Cell) -> bool:
