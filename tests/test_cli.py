@@ -203,7 +203,7 @@ class Knowing(nn.Module):
 @pytest.fixture
 def knowing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models by preset name, with a network that needs no training."""
-    monkeypatch.setattr("letgo.commands.load", lambda name, device, threads: Solver(PRESETS[name], Knowing(), "cpu"))
+    monkeypatch.setattr("letgo.commands.load", lambda name, *_, **__: Solver(PRESETS[name], Knowing(), "cpu"))
 
 
 @pytest.mark.usefixtures("knowing")
@@ -231,8 +231,16 @@ def test_without_a_puzzle_an_example_is_drawn_and_explained(capsys: pytest.Captu
     assert said.startswith("puzzle  ")
     assert "\nanswer  " in said
     assert "Solved by 'connectivity' with tweedie: 1 try, 1 network calls" in said
+    assert said.endswith("nobody told it a rule.\n")
     assert main(["solve", "connectivity", "--json"]) == 0
     assert numbers(capsys.readouterr().out)["solved"] is True
+
+
+def test_an_example_that_is_not_solved_comes_without_praise(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", run, "--steps", "2", "--tries", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "\nNot solved with tweedie: 1 try, 2 network calls" in said
+    assert said.endswith(" s with loading the model.\n")
 
 
 def test_generated_boards_are_lines_and_the_verdict_goes_to_stderr(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ import torch
 from letgo import commands_reproduce
 from letgo.cli import main
 from letgo.errors import LetgoError
-from letgo.evaluate import extra_scores
+from letgo.evaluate import extra_scores, instances
 from letgo.metrics import board_keys
 from letgo.paper import TABLE1, TABLES
 from letgo.presets import PRESETS, Config
@@ -117,12 +118,24 @@ def test_a_model_is_a_run_a_seed_of_it_or_a_shipped_name(runs: Path, tmp_path: P
     session = Session(Store(tmp_path), runs)
     assert session.find("latin", 0) == str(runs / "latin")
     assert session.find("latin", 1) == str(runs / "latin.s1")
-    assert session.find("sudoku", 0) == "sudoku"
     assert session.skipped == {}
     assert session.find("latin", 2) is None
     assert session.find("chess", 2) is None
     assert session.find("chess", 0) is None
-    assert session.skipped == {"latin.s2": "not trained yet", "chess": "not trained yet"}
+    assert session.find("sudoku", 0) is None  # it is shipped, but not what was asked for
+    why = f"no run of it in {runs}"
+    assert session.skipped == {"latin.s2": why, "chess": why, "sudoku": why}
+    alone = Session(Store(tmp_path))
+    assert alone.find("sudoku", 0) == "sudoku"
+    assert alone.find("chess", 0) is None
+    assert alone.skipped == {"chess": "not trained yet"}
+
+
+def test_a_run_in_the_present_folder_is_not_taken_for_the_shipped_model(away: Path, runs: Path):
+    (away / "sudoku").symlink_to(runs / "latin")
+    where = Session(Store(away / "results"), Path()).find("sudoku", 0)
+    assert where is not None
+    assert load(where).task.name == "latin"
 
 
 def test_seeds_that_were_trained_together_lie_in_one_folder(runs: Path, tmp_path: Path):
@@ -210,8 +223,8 @@ def test_further_seeds_and_other_recipes_are_measured_under_their_own_names(
     assert sorted(p.name for p in (away / "r").glob("*.json")) == ["latin-long.json", "latin.json", "latin.s1.json"]
     assert json.loads((away / "r" / "latin.s1.json").read_text())[0]["seed"] == 1  # a test seed of its own
     assert "| latin-long | Tweedie |" in said.out
-    assert "left out: latin-baseline (not trained yet)" in said.err
-    assert "left out: latin-long.s1 (not trained yet)" in said.err
+    assert "left out: latin-baseline (no run of it in runs)" in said.err
+    assert "left out: latin-long.s1 (no run of it in runs)" in said.err
 
 
 def test_a_dry_run_prints_commands_and_writes_nothing(runs: Path, away: Path, capsys: pytest.CaptureFixture[str]):
@@ -242,6 +255,10 @@ def test_a_retrained_model_is_measured_again(runs: Path, tmp_path: Path):
     assert measure.serves(store, {**report, "count": 4}, need, 0, facts)
     for change in ({"count": 2}, {"seed": 1}, {"steps": 100}, {"training_steps": 1}, {"settings": {"sigma": 7.0}}):
         assert not measure.serves(store, {**report, **change}, need, 0, facts), change
+    facts["weights_sha256"] = "0123456789ab"
+    assert measure.serves(store, report, need, 0, facts)  # an older report does not say
+    assert measure.serves(store, {**report, "weights_sha256": "0123456789ab"}, need, 0, facts)
+    assert not measure.serves(store, {**report, "weights_sha256": "ba9876543210"}, need, 0, facts)
     assert not measure.serves(store, report, replace(need, passes=10), 0, facts)
 
 
@@ -256,6 +273,48 @@ def test_a_smaller_report_does_not_displace_a_larger_one_that_still_holds(tmp_pa
     assert counts == [3]  # 20 displaced 10 and 5; another training displaced them all
     store.add("latin", report(2, training_steps=9), ("rule",))
     assert [r["count"] for r in store.reports("latin")] == [3, 2]
+
+
+def test_one_pass_does_not_displace_ten(tmp_path: Path):
+    def report(count: int, passes: int, **more: Any) -> dict[str, Any]:
+        known = {"model": "latin", "rule": "ddpm", "count": count, "settings": {}, "training_steps": 2}
+        return {**known, "pass_at_k": {"k": passes}, **more}
+
+    store = Store(tmp_path)
+    for one in (report(10, 1), report(10, 10), report(10, 1), report(20, 1)):
+        store.add("latin", one, ("rule",))
+    assert [(r["count"], r["pass_at_k"]["k"]) for r in store.reports("latin")] == [(10, 10), (20, 1)]
+    store.add("latin", report(20, 10), ("rule",))
+    assert [(r["count"], r["pass_at_k"]["k"]) for r in store.reports("latin")] == [(20, 10)]
+    store.add("latin", report(5, 1, training_steps=9), ("rule",))
+    assert [(r["count"], r["pass_at_k"]["k"]) for r in store.reports("latin")] == [(5, 1)]
+
+
+def test_ten_passes_are_for_the_first_seed_alone(runs: Path, away: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["--tasks", "latin", "--models", str(runs), "--rules", "tweedie", "--dry-run"]
+    assert main(["reproduce", "table1", *words]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "--regime random" in line]
+    assert {line.split()[2].rpartition("/")[2]: "--passes 10" in line for line in lines} == {
+        "latin": True,
+        "latin-baseline": True,
+        "latin.s1": False,
+    }
+
+
+def test_commands_keep_the_path_of_sampling_and_the_name_of_the_data(tmp_path: Path):
+    session = Session(Store(tmp_path), plain=True, threads=2, data={"sudoku-extreme": "/x/y", "maze": "hub"})
+    assert session.words("evaluate", "latin") == "letgo evaluate latin --plain --threads 2"
+    assert session.data_word("sudoku-extreme", {"data": {"file": "test.csv"}}) == "FOLDER/test.csv"
+    assert session.data_word("maze", {"data": {"file": "test.csv"}}) == "hub"
+    session.dry_run = True
+    assert session.data_word("sudoku-extreme", {"data": {"file": "test.csv"}}) == "/x/y"
+
+
+def test_a_model_is_known_by_its_weights(runs: Path, tmp_path: Path):
+    session = Session(Store(tmp_path), runs, device="cpu")
+    facts = [measure.about(session, session.solver(str(runs / n)), str(runs / n)) for n in ("latin", "latin.s1")]
+    digest = hashlib.sha256((runs / "latin" / "model.safetensors").read_bytes()).hexdigest()
+    assert facts[0]["weights_sha256"] == digest[:12] != facts[1]["weights_sha256"]
 
 
 def test_solving_is_recorded_with_its_share_and_calls(runs: Path, tmp_path: Path):
@@ -322,6 +381,26 @@ def test_a_data_file_is_known_by_name_hash_and_rows(tmp_path: Path):
     assert (known["file"], known["rows"], len(known["sha256"])) == ("test.csv", 3, 64)
     with pytest.raises(LetgoError, match="no test file there"):
         identity(str(tmp_path / "nowhere"))
+
+
+def test_the_hub_means_the_tasks_own_data_set(away: Path):
+    for folder in ("sudoku-extreme", "maze-hard"):
+        (away / "data" / folder).mkdir(parents=True)
+        for name in ("train.csv", "test.csv"):  # both are there, so nothing is fetched
+            (away / "data" / folder / name).write_text(f"head of {folder}\n")
+    for task, folder in (("sudoku-extreme", "sudoku-extreme"), ("maze", "maze-hard")):
+        assert identity("hub", task)["sha256"] == hashlib.sha256(f"head of {folder}\n".encode()).hexdigest()
+    with pytest.raises(LetgoError, match="the hub has no data set for latin"):
+        identity("hub", "latin")
+
+
+def test_graphs_of_a_file_have_the_size_of_the_regime(tmp_path: Path):
+    task, path = get("connectivity"), tmp_path / "graphs.npz"
+    assert main(["data", "make", "connectivity", "--regime", "18", "--count", "3", "--out", str(path)]) == 0
+    assert instances(task, "18", 2, 0, str(path)).solution.shape == (2, 18 * 18)
+    for regime in (None, "12"):
+        with pytest.raises(LetgoError, match="holds graphs of 18 nodes, not of 12; say --regime 18"):
+            instances(task, regime, 2, 0, str(path))
 
 
 BARE = """

@@ -185,6 +185,46 @@ def test_a_miss_is_what_the_page_says_it_is(put: Any, valid: int, steps: int, ru
     assert ("**" in Page(store).brief(one)) == missed
 
 
+@pytest.mark.parametrize(
+    ("table", "rule", "distance", "missed"),
+    [
+        (TABLE12, "em-decay", 0.599, False),  # .3 ± .1: half of it, its spread and .05 above are .6
+        (TABLE12, "em-decay", 0.601, True),
+        (TABLE13, "ddpm", 0.0134, False),  # .8 ± .1 %
+        (TABLE13, "ddpm", 0.0136, True),
+        (TABLE14, "ddpm", 0.951, False),  # 100 %
+        (TABLE14, "ddpm", 0.949, True),
+    ],
+)
+def test_where_lower_is_better_a_miss_is_above(put: Any, table: Table, rule: str, distance: float, missed: bool):
+    one = cell(table, "sudoku-21", rule)
+    score = {"value": distance, "low": distance - 0.0005, "high": distance + 0.0005, "n": 2000}
+    if table is TABLE14:
+        score = Rate(round(2000 * distance), 2000).as_dict()
+    store = put("sudoku", {**report(1900, rule=rule), one.column.score: score})
+    found = result(store, one)
+    assert found is not None
+    assert (miss(store, found) is not None) == missed
+    text = Page(store).text([table.name])
+    assert ("**" in text) == missed
+    if table is TABLE13:
+        assert ("(the paper: 0.8): The interval still reaches the figure." in text) == missed  # 1.31 to 1.41 %
+
+
+def test_distinct_boards_among_none_are_no_miss(put: Any):
+    store = put("sudoku", report(0, uniqueness={"value": None, "low": None, "high": None, "n": 0}))
+    found = result(store, cell(TABLE14, "sudoku-21"))
+    assert found is None or miss(store, found) is None
+
+
+def test_verified_solving_stands_beside_reports_of_the_same_sampler(put: Any):
+    ten = {"k": 10, **Rate(95, 100).as_dict()}
+    other = report(10, 5000, settings={"soft_until": 0.4}, pass_at_k={**ten, "n": 5000})
+    store = put("sudoku", other, report(90, 100, pass_at_k=ten))
+    one, often = Page(store).passes(cell(TABLE1, "sudoku-21"))
+    assert (one.split()[0], often.split()[0]) == ("0.900", "0.950")
+
+
 def test_a_miss_says_what_is_known_or_what_was_written(put: Any, tmp_path: Path):
     one = cell(TABLE1, "sudoku-21")
     store = put("sudoku", report(90, 100, training_steps=300_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,40 @@ def test_default_grids_hold_what_the_paper_found() -> None:
 def test_tuning_refuses_test_instances(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(run), "--rule", "em", "--regime", "test"]) == 2
     assert "never looks at test instances" in capsys.readouterr().err
+
+
+def test_tuning_refuses_test_files_by_name(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "test.npz"
+    assert main(["data", "make", "sudoku", "--size", "4", "--count", "20", "--out", str(path)]) == 0
+    assert main(["tune", str(run), "--rule", "em", "--data", str(path)]) == 2
+    assert "never looks at test instances; give valid.csv" in capsys.readouterr().err
+    assert not (run / "tune-em.json").exists()
+
+
+def test_the_table_names_the_data_behind_it(run: Path, tmp_path: Path) -> None:
+    assert table(run, "--as-is")["data"] == "generated"
+    path = tmp_path / "valid.npz"
+    assert main(["data", "make", "sudoku", "--size", "4", "--count", "20", "--out", str(path)]) == 0
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for data in (path, tmp_path):
+        found = table(run, "--as-is", "--data", str(data))["data"]
+        assert found == {"file": "valid.npz", "sha256": digest, "rows": 20}
+
+
+def test_a_shipped_model_is_tuned_into_a_file_only(capsys: pytest.CaptureFixture[str]) -> None:
+    before = (locate("sudoku-mini")[0] / "tune-em.json").read_bytes()
+    for name in ("sudoku-mini", "hub:someone/model"):
+        assert main(["tune", name, "--rule", "em", "--sigmas", "0.1", *TUNE]) == 2
+        assert f"'{name}' is no run folder" in capsys.readouterr().err
+    assert (locate("sudoku-mini")[0] / "tune-em.json").read_bytes() == before
+
+
+def test_sudoku_extreme_is_not_tuned_on_easier_puzzles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    small = ["--steps", "1", "--batch", "2", "--boards", "4", "--validate", "0", "--device", "cpu", "--quiet"]
+    assert main(["train", "sudoku-extreme", "--out", str(out), *small]) == 0
+    assert main(["tune", str(out), "--rule", "em", *TUNE]) == 2
+    assert "sudoku-extreme is tuned on its data set: give --data FOLDER" in capsys.readouterr().err
 
 
 def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,8 @@ def identity(data: str, task: str = "sudoku-extreme", split: str = "test") -> di
     found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
     if file_kind(path) == "csv":
         found["rows"] = (gzip.decompress(raw) if path.suffix == ".gz" else raw).count(b"\n") - 1
-    if file_kind(path) == "npz":
-        found["rows"] = npz_meta(path)["count"]
+    if file_kind(path) == "npz" and zipfile.is_zipfile(path):
+        found["rows"] = npz_meta(path).get("count")
     return found
 
 

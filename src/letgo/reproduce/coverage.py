@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo import __version__, metrics
+from letgo.checkpoints import shipped
 from letgo.errors import LetgoError
 from letgo.evaluate import device_name
 from letgo.paper import (
@@ -232,5 +233,5 @@ def _needed(session: Session, name: str, asked: Report, facts: Report, where: st
 
 
 def _command(session: Session, where: str, words: list[Any]) -> str:
-    found_in = ["--models", str(session.models)] if session.models and where.startswith(str(session.models)) else []
+    found_in = ["--models", str(session.models)] if session.models and where not in shipped() else []
     return session.words(*words, *(["--quick"] if session.limits.quick else []), *found_in)

@@ -107,7 +107,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
         "objective": solver.config.objective,
         "training_steps": trained_steps(folder) if step is None else step,
         "weights": "fp16, as shipped" if where in shipped() else "fp32",
-        "weights_sha256": weights_digest(folder / (f"checkpoints/{step}" if step else "model")),
+        "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
     }
     data = session.data.get(solver.task.name)
     return known if data is None else {**known, "data": identity(data, solver.task.name)}
