@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,22 +27,23 @@ def blocks(name: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.S)
 
 
-def test_the_performance_page_is_what_the_bench_files_hold():
-    spec = importlib.util.spec_from_file_location("performance", ROOT / "tools" / "performance.py")
+def tool_named(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_performance_page_is_what_the_bench_files_hold():
+    tool = tool_named("performance")
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert tool.page(text) == text, "run python tools/performance.py"
 
 
 def test_the_readme_table_is_what_the_result_files_hold():
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "tools" / "readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = tool_named("readme")
     readme = (ROOT / "README.md").read_text()
     assert tool.updated(readme) == readme
 

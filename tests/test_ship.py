@@ -98,9 +98,7 @@ def test_only_the_models_of_sudoku_extreme_owe_something_to_public_lists(ship: A
 
 
 def test_a_command_loses_what_belongs_to_one_machine(ship: Any) -> None:
-    command = (
-        "letgo evaluate runs/x --rule ddpm --data here/packs/sudoku-extreme --count 9 --out /tmp/r.json --passes 10"
-    )
+    command = "letgo evaluate runs/x --rule ddpm --data here/packs/sudoku-extreme --count 9 --out r.json --passes 10"
     told = ship.public(command, "runs/x", "sudoku-extreme")
     assert told == "letgo evaluate sudoku-extreme --rule ddpm --data sudoku-extreme --count 9 --passes 10"
 

@@ -8,27 +8,12 @@
 // piece of memory and one bulk copy. A core serves both ways: summed over its columns (B^T) or over its rows (B), so a
 // slice fetched once is used for both products.
 
-#define D 128
 #define THREADS (WARPS * 32)
 #define SLICE 32                // rows of W1 or Wqkv, or columns of W2, held at a time
 #define PIECE (SLICE * D)       // elements of a slice
 #define RING 3                  // slices, or pairs of slices, under way at a time
 #define GROUP (64 * D)          // elements of a warpgroup's cells
 #define UPSCALE (65536.0f / (65536 - DROP))
-
-// A layer's parameters in the flat vector (Layout in blocks.py).
-#define WQKV 0
-#define WO (3 * D * D)
-#define W1 (4 * D * D)
-#define W2 (W1 + HIDDEN * D)
-#define BQKV (W2 + HIDDEN * D)
-#define BO (BQKV + 3 * D)
-#define B1 (BO + D)
-#define B2 (B1 + HIDDEN)
-#define GAIN1 (B2 + D)
-#define SHIFT1 (GAIN1 + D)
-#define GAIN2 (SHIFT1 + D)
-#define SHIFT2 (GAIN2 + D)
 
 #if HALF  // the residual stream's type: bf16 for sampling, fp32 for training
 typedef u16 Residual;

@@ -49,8 +49,9 @@ FIRST = {"attention.cu": "attention_forward", "blocks.cu": "mlp_forward", "weigh
 
 
 def source(file: str) -> str:
-    folder = Path(__file__).parent
-    return "\n".join((folder / part).read_text(encoding="utf-8") for part in ("warp.cuh", "hopper.cuh", file))
+    """A kernel file behind what it shares with the others."""
+    parts = ["warp.cuh", "hopper.cuh", *([] if file == "attention.cu" else ["layout.cuh"]), file]
+    return "\n".join((Path(__file__).parent / part).read_text(encoding="utf-8") for part in parts)
 
 
 @cache

@@ -3,20 +3,10 @@
 //
 // Defined by the caller: HIDDEN. The width is 128.
 
-#define D 128
 #define DEEP 64                  // cells of one stage
 #define TILE (DEEP * D)          // elements of one operand's stage
 #define RING 3
 #define MANY (HIDDEN / D)
-
-// Where the four matrices and their biases lie in a layer of the flat vector (Shape in blocks.py).
-#define WO (3 * D * D)
-#define W1 (4 * D * D)
-#define W2 (W1 + HIDDEN * D)
-#define BQKV (W2 + HIDDEN * D)
-#define BO (BQKV + 3 * D)
-#define B1 (BO + D)
-#define B2 (B1 + HIDDEN)
 
 // 128 features of DEEP cells, as cores: one copy of 2 KiB for every eight cells.
 __device__ __forceinline__ void fetch(u64* bar, u16* to, const u16* from, int column, int width, long long cell, int count) {
@@ -48,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) weight_gradients(
     __shared__ u64 bars[RING];
     const int tile = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
     const u16 *in = n1, *out = dqkv;
-    int in_width = D, in_at = 0, out_width = 3 * D, out_at = tile * D, weight = 0, bias = BQKV;
+    int in_width = D, in_at = 0, out_width = 3 * D, out_at = tile * D, weight = WQKV, bias = BQKV;
     if (tile == 3) in = mixed, out = dstep1, out_width = D, out_at = 0, weight = WO, bias = BO;
     else if (tile >= 4 + MANY)
         in = hidden, in_width = HIDDEN, in_at = (tile - 4 - MANY) * D, out = dstep2, out_width = D, out_at = 0, weight = W2, bias = B2;
