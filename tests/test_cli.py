@@ -26,7 +26,7 @@ from letgo.progress import Progress, clock
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
-from letgo.train import Trainer
+from letgo.trainer import Trainer
 
 SOURCE = Path(__file__).parents[1] / "src"
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu"]

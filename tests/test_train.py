@@ -27,7 +27,8 @@ from letgo.errors import LetgoError
 from letgo.presets import PRESETS, Config
 from letgo.rng import data_rng
 from letgo.tasks import Problem
-from letgo.train import Result, Trainer, TrainingData, choose_weights, ema_weight, learning_rate, random_clues, train
+from letgo.train import Result, choose_weights, train
+from letgo.trainer import EMA_EVERY, Trainer, TrainingData, ema_weight, learning_rate, random_clues
 
 CPU = torch.device("cpu")
 SOURCE = Path(__file__).parents[1] / "src"
@@ -105,7 +106,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[Trainer],
 def test_twenty_steps_equal_ten_a_stop_and_ten_more_bit_for_bit(
     config: Config, tmp_path: Path, after: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "EMA_EVERY", 1)  # so that the average differs from the weights this early
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)  # so that the average differs from the weights this early
     whole = go(config, tmp_path / "whole", log_every=4)
     assert (whole.step, whole.stopped_by) == (20, "done")
     after(10, lambda _: signal.raise_signal(signal.SIGINT))
@@ -460,14 +461,14 @@ def test_the_optimizer_follows_the_schedule_after_a_restore_too() -> None:
 def test_the_average_remembers_at_most_a_tenth_of_the_steps() -> None:
     config = replace(MINI, ema=0.9999)
     for step in (100, 1000, 12_340, 100_000, 1_000_000):
-        horizon = training.EMA_EVERY / ema_weight(config, step)
+        horizon = EMA_EVERY / ema_weight(config, step)
         assert horizon == pytest.approx(min(step / 10, 10_000))
     assert ema_weight(config, 10) == 1.0  # no memory at all before a tenth of the steps is one update
     assert ema_weight(replace(config, ema=0.0), 1_000_000) == 1.0
 
 
 def test_the_average_is_what_its_weights_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "EMA_EVERY", 5)
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 5)
     config = replace(MINI, steps=200)
     run = trainer(config)
     average = run.flat.detach().clone()
@@ -485,7 +486,7 @@ def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
 ) -> None:
     from safetensors.torch import load_file
 
-    monkeypatch.setattr(training, "EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path, keep=(15, 20))
     kept = load_file(tmp_path / "checkpoints" / "20.safetensors")
     state = load_state(tmp_path / "state.pt")
@@ -505,7 +506,7 @@ def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
 
 
 def test_the_model_file_holds_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path)
     assert_same_tree(load_weights(tmp_path / "model.safetensors"), load_state(tmp_path / "state.pt")["ema"])
 
@@ -514,7 +515,7 @@ def test_the_model_file_holds_the_average(tmp_path: Path, monkeypatch: pytest.Mo
 def test_validation_chooses_between_raw_and_averaged_weights_and_says_so(
     better: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path)
     state = load_state(tmp_path / "state.pt")
     scores = choose_weights(
@@ -693,7 +694,7 @@ def test_stacked_runs_stop_and_go_on_bit_for_bit(config: Config, tmp_path: Path,
 
 
 def test_states_go_from_one_model_to_many_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
     alone = [trainer(replace(MINI, seed=seed)) for seed in (3, 8)]
     for run in alone:
         for _ in range(3):

@@ -35,7 +35,7 @@ from letgo.rng import KERNEL, START, Noise, data_rng
 from letgo.shapes import State
 from letgo.solver import Solver
 from letgo.tasks import Problem
-from letgo.train import WARM_STEPS, Trainer, TrainingData
+from letgo.trainer import WARM_STEPS, Trainer, TrainingData
 
 BOARDS = 512  # training instances: speed does not depend on how many there are, and mazes take long to make
 OBJECTIVES = ("simple", "self-correction")

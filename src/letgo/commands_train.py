@@ -20,7 +20,8 @@ from letgo.progress import Progress, clock
 from letgo.rng import data_rng
 from letgo.solver import Solver, pick_device
 from letgo.tasks import Problem
-from letgo.train import choose_weights, train, uses_fused_blocks
+from letgo.train import choose_weights, train
+from letgo.trainer import uses_fused_blocks
 
 
 def configure(args: argparse.Namespace) -> Config:

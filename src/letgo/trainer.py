@@ -1,0 +1,336 @@
+"""Weights, optimiser and average of a run: one optimisation step, data resident on the device.
+
+Runs that differ in their seed alone can share one loop: their weights are rows of one matrix, and in a batch board i
+belongs to model i % models.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from letgo.errors import LetgoError
+from letgo.fast import supported
+from letgo.fast.cuda import captured
+from letgo.pinning import Clues
+from letgo.presets import Config
+from letgo.shapes import CellMask, State, Symbols, Time
+from letgo.tasks import Problem
+
+EMA_EVERY = 10  # steps between two updates of the average
+WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel is compiled and chosen
+
+
+def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
+    """k ~ U{0..cells-1} clues at random places (Table 2), drawn on the device."""
+    order = torch.rand(batch, cells, device=device)
+    clues = torch.randint(cells, (batch, 1), device=device)
+    return order < order.sort(dim=1).values.gather(1, clues)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Solved instances resident on the device, one byte per cell. Without `given`, clues are drawn at random."""
+
+    boards: Tensor
+    given: Tensor | None
+    context: Tensor | None
+    starts: Tensor | None = None  # where the instances of each stacked model begin; None: they are everybody's
+
+    @staticmethod
+    def of(problem: Problem | Sequence[Problem], masks: str, device: torch.device) -> TrainingData:
+        """One problem for all models, or as many as there are models."""
+        problems, starts = ([problem] if isinstance(problem, Problem) else problem), None
+        if len(problems) > 1:
+            count = len(problems[0])
+            assert all(len(p) == count for p in problems), "stacked models have equally many instances"
+            starts = torch.arange(0, count * len(problems), count, device=device)
+        whole = Problem.cat(list(problems)) if len(problems) > 1 else problems[0]
+        context = None if whole.context is None else whole.context.to(device, torch.uint8)
+        given = whole.given.to(device) if masks == "data" else None
+        return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts)
+
+    def draw(self, batch: int) -> tuple[Symbols, CellMask, Tensor | None]:
+        """With several models: `batch` boards in all, in turn for each model."""
+        device, (count, cells) = self.boards.device, self.boards.shape
+        if self.starts is None:
+            index = torch.randint(count, (batch,), device=device)
+        else:
+            models = len(self.starts)
+            index = (torch.randint(count // models, (batch // models, models), device=device) + self.starts).flatten()
+        given = random_clues(batch, cells, device) if self.given is None else self.given[index]
+        return self.boards[index].long(), given, None if self.context is None else self.context[index].float()
+
+
+def fingerprint(problem: Problem) -> int:
+    """32 bits of the training instances, whatever file they came from."""
+    parts = [problem.solution.to(torch.uint8), problem.given]
+    parts += [] if problem.context is None else [problem.context.to(torch.uint8)]
+    total = 0
+    for part in parts:
+        total = zlib.crc32(part.cpu().numpy().tobytes(), total)
+    return total
+
+
+def learning_rate(config: Config, step: int) -> float:
+    """Linear warm-up, then constant, then (if config.decay) a linear fall to 0 at config.steps."""
+    rate = config.learning_rate * min(1.0, (step + 1) / max(config.warmup, 1))
+    if config.decay > 0:
+        rate *= min(1.0, max(0.0, (config.steps - step) / (config.decay * config.steps)))
+    return rate
+
+
+def ema_weight(config: Config, step: int) -> float:
+    """How far the average moves at this update: its horizon is at most a tenth of the steps so far."""
+    horizon = min(1 / (1 - config.ema), max(step, 1) / 10) if config.ema < 1 else max(step, 1) / 10
+    return min(1.0, EMA_EVERY / horizon)
+
+
+Shapes = dict[str, torch.Size]
+FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first argument holds the weights
+
+
+def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
+    """All weights as one row, in the order of `shapes`."""
+    return torch.cat([weights[name].detach().flatten() for name in shapes])
+
+
+def unpack(row: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    parts = row.split([shape.numel() for shape in shapes.values()])
+    return {name: part.view(shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}
+
+
+def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
+    """Any network as a function of its weights, for one row of them or several."""
+    shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
+
+    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+        return functional_call(network, unpack(row, shapes), (x_t, t, context))
+
+    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+        models = len(flat)
+        if models == 1:
+            return one(flat[0], x_t, t, context)
+        axes = (0, 1, 1, None if context is None else 1)
+        split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context)]
+        with sdpa_kernel(SDPBackend.MATH):  # the only attention that vmap knows
+            return vmap(one, axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
+
+    return shapes, call
+
+
+def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
+    """The same with fused blocks; they know no context."""
+    from letgo.fast.network import FastTransformer
+
+    fast = FastTransformer(network).train()  # pyright: ignore[reportArgumentType]
+    return fast.shapes, lambda flat, x_t, t, context: fast(flat, x_t, t)
+
+
+def precision_of(config: Config, device: torch.device) -> str:
+    cuda = device.type == "cuda"
+    precision = config.precision if config.precision != "auto" else ("bf16" if cuda else "fp32")
+    if precision not in ("bf16", "fp16", "fp32"):
+        raise LetgoError(f"unknown precision '{precision}'; choose bf16, fp16 or fp32")
+    if precision == "fp16" and not cuda:
+        raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
+    return precision
+
+
+def uses_fused_blocks(config: Config, device: torch.device, fast: bool | None = None) -> bool:
+    """They compute in bf16. Only with them are several seeds faster together than one after another."""
+    if device.type != "cuda" or fast is False or precision_of(config, device) != "bf16":
+        return False
+    return supported(config.build_model())
+
+
+class Trainer:
+    """Weights, optimiser and average of a run, or of several that differ in their seed. `step()` is a step of each.
+
+    Weights, average and Adam's moments are matrices with one row per model, see `pack`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: TrainingData,
+        device: torch.device,
+        fast: bool | None = None,
+        seeds: Sequence[int] = (),
+    ):
+        self.config, self.data, self.device = config, data, device
+        self.seeds = tuple(seeds) or (config.seed,)
+        self.codec, self.path, self.objective = config.build_codec(), config.build_path(), config.build_objective()
+        self.precision = precision_of(config, device)
+        cuda, models = device.type == "cuda", len(self.seeds)
+        fused = uses_fused_blocks(config, device, fast)
+        fast = cuda if fast is None else fast
+        fast = fast and (fused or models == 1)  # compiled, attention under vmap drops out to NaN (torch 2.13)
+        drawn = [_drawn(config, seed) for seed in self.seeds]
+        network = drawn[-1].to(device).train()
+        self.shapes, self.network = (fast_network if fused else plain_network)(network)
+        rows = [pack(dict(model.named_parameters()), self.shapes) for model in drawn]
+        self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
+        self.ema = self.flat.detach().clone()
+        compiled = fast and self.precision != "fp16"
+        self.rate = torch.tensor(0.0, device=device)
+        # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
+        self.optimizer = torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
+        self.adam = {
+            "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
+            "exp_avg": torch.zeros_like(self.ema),
+            "exp_avg_sq": torch.zeros_like(self.ema),
+        }
+        self.optimizer.state[self.flat] = self.adam
+        self.scaler = torch.GradScaler(device.type, enabled=self.precision == "fp16")
+        self.loss_sum: dict[str, Tensor] = {}  # one number per model, since its step `logged`
+        self.steps_done, self.logged = 0, [0] * models
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm_steps = self.captures = 0
+        self.capture = cuda and compiled  # the scaler's skipped steps do not fit in a graph
+        self.losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] = self._losses
+        self.update: Callable[[], object] = self.optimizer.step
+        if fast:
+            self.losses = torch.compile(self._losses, dynamic=False)
+        if compiled:
+            self.update = torch.compile(self.optimizer.step, dynamic=False)
+
+    def _losses(
+        self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is minimised, and the losses of each model."""
+        x0 = self.codec.encode(symbols)
+
+        def model(x_t: State, t: Time, context: Tensor | None) -> State:
+            return self.network(flat, x_t, t, context)
+
+        losses = self.objective(model, self.path, x0, Clues(x0, given), context, len(self.seeds))
+        return losses["loss"].sum(), losses
+
+    def _autocast(self) -> Any:
+        if self.precision == "fp32":
+            return nullcontext()
+        kind = torch.bfloat16 if self.precision == "bf16" else torch.float16
+        return torch.autocast(self.device.type, dtype=kind, cache_enabled=False)
+
+    def _body(self) -> None:
+        """Everything of a step that a CUDA graph can replay."""
+        with self._autocast():
+            total, losses = self.losses(self.flat, *self.data.draw(len(self.seeds) * self.config.batch))
+        if self.scaler.is_enabled():
+            self.scaler.scale(total).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            total.backward()
+            self.update()
+        for name, value in losses.items():
+            self.loss_sum.setdefault(name, torch.zeros(len(self.seeds), device=self.device)).add_(value.detach())
+
+    def step(self) -> None:
+        step = self.steps_done
+        self.rate.fill_(learning_rate(self.config, step))
+        if self.device.type != "cuda":
+            # Seeding every step makes a resumed run equal to an uninterrupted one, bit for bit.
+            torch.manual_seed((self.seeds[0] << 32) + step)
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+            self._body()
+            self.warm_steps += 1
+            if self.capture and self.warm_steps == WARM_STEPS:
+                self._capture()
+        self.steps_done = step + 1
+        if self.steps_done % EMA_EVERY == 0:
+            self.ema.lerp_(self.flat.detach(), ema_weight(self.config, step + 1))
+
+    def _capture(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self.captures += 1
+        self.graph = captured(self._body)
+
+    def mean_losses(self) -> list[dict[str, float]]:
+        """Each model's means since the last call."""
+        steps = [max(self.steps_done - logged, 1) for logged in self.logged]
+        self.logged = [self.steps_done] * len(self.seeds)
+        totals = torch.stack([*self.loss_sum.values()], 1).tolist() if self.loss_sum else [[] for _ in self.seeds]
+        for total in self.loss_sum.values():
+            total.zero_()
+        names = list(self.loss_sum)
+        return [
+            {name: value / count for name, value in zip(names, row, strict=True)}
+            for row, count in zip(totals, steps, strict=True)
+        ]
+
+    def finite(self) -> list[bool]:
+        """For each model, whether its weights and losses are."""
+        numbers = torch.cat([self.flat.detach(), *(total[:, None] for total in self.loss_sum.values())], 1)
+        return numbers.isfinite().all(1).tolist()
+
+    def _matrix(self, kind: str) -> Tensor:
+        return {"raw": self.flat.detach(), "ema": self.ema, **self.adam}[kind]
+
+    def weights(self, kind: str, model: int = 0) -> dict[str, Tensor]:
+        """A copy by name, on the CPU: 'raw', 'ema', or a moment of Adam, 'exp_avg' or 'exp_avg_sq'."""
+        row = self._matrix(kind)[model].cpu()
+        return {name: value.clone() for name, value in unpack(row, self.shapes).items()}
+
+    def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str, model: int = 0) -> None:
+        if self.shapes != {name: value.shape for name, value in weights.items()}:
+            raise LetgoError(f"{whose} belongs to another network than {self.config.name}")
+        self._matrix(kind)[model].copy_(pack(weights, self.shapes))
+
+    def state(self, model: int = 0) -> dict[str, Any]:
+        """What one model needs to go on, alone or beside others."""
+        return {
+            "step": self.steps_done,
+            "config": replace(self.config, seed=self.seeds[model]).as_dict(),
+            "raw": self.weights("raw", model),
+            "ema": self.weights("ema", model),
+            "optimizer": {
+                "step": float(self.adam["step"]),
+                "exp_avg": self.weights("exp_avg", model),
+                "exp_avg_sq": self.weights("exp_avg_sq", model),
+            },
+            "scaler": self.scaler.state_dict(),
+            "loss_sum": {name: total[model].cpu().clone() for name, total in self.loss_sum.items()},
+            "logged": self.logged[model],
+        }
+
+    def restore(self, *states: dict[str, Any]) -> None:
+        """One state per model, all of the same step."""
+        if len({int(state["step"]) for state in states}) != 1 or len(states) != len(self.seeds):
+            raise LetgoError("models trained together need one state each, all of the same step")
+        for model, state in enumerate(states):
+            if not {"step", "exp_avg", "exp_avg_sq"} <= state["optimizer"].keys():
+                raise LetgoError("the saved state was written by another version; start from its weights with --init")
+            for kind in ("raw", "ema"):
+                self.set_weights(kind, state[kind], "the saved state", model)
+            for kind in ("exp_avg", "exp_avg_sq"):
+                self.set_weights(kind, state["optimizer"][kind], "the saved state", model)
+        first = states[0]
+        self.adam["step"].fill_(first["optimizer"]["step"])
+        if self.scaler.is_enabled() and first.get("scaler"):
+            self.scaler.load_state_dict(first["scaler"])
+        self.steps_done = int(first["step"])
+        self.logged = [int(state["logged"]) for state in states]
+        self.loss_sum = {
+            name: torch.stack([state["loss_sum"][name] for state in states]).to(self.device)
+            for name in first["loss_sum"]
+        }
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed((self.seeds[0] << 32) + self.steps_done)
+
+
+def _drawn(config: Config, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return config.build_model()
