@@ -71,13 +71,28 @@ def test_forward_and_gradients_are_the_plain_networks(device: str, models: int, 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_sampling_keeps_nothing_and_agrees(device: str):
+@pytest.mark.parametrize("times", [4, 1])
+def test_sampling_keeps_nothing_and_agrees(device: str, times: int):
+    """With one time for all boards, as in sampling, the network's two ends are kernels too."""
     (plain,) = networks(1, 27, device)
     fast = FastTransformer(plain).eval()
     flat = torch.cat([dict(plain.named_parameters())[name].detach().flatten() for name in fast.names])[None]
-    x, t = torch.randn(4, 27, 9, device=device), torch.rand(4, 1, 1, device=device)
+    x, t = torch.randn(4, 27, 9, device=device), torch.rand(times, 1, 1, device=device)
     with torch.no_grad():
-        assert distance(fast(flat, x, t), plain(x, t)) < 2e-2  # its residual stream is bf16
+        assert distance(fast(flat, x, t), plain(x, t.expand(4, 1, 1))) < 2e-2  # its residual stream is bf16
+
+
+@hopper
+def test_many_boards_are_as_right_as_few():
+    """Blocks that go on to other cells, and the last ones with cells of their own or none."""
+    (plain,) = networks(1, 81, "cuda")
+    fast = FastTransformer(plain).eval()
+    flat = torch.cat([dict(plain.named_parameters())[name].detach().flatten() for name in fast.names])[None]
+    x, t = torch.randn(1000, 81, 9, device="cuda"), torch.rand(1, 1, 1, device="cuda")
+    with torch.no_grad():
+        ours, expected = fast(flat, x, t), plain(x, t.expand(1000, 1, 1))
+    worst = max(distance(a, b) for a, b in zip(ours, expected, strict=True))
+    assert worst < 3e-2
 
 
 @hopper

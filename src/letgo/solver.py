@@ -30,6 +30,7 @@ from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
 
 STEPS = (64, 512, 2048, 8192, 32_768)  # batches on a GPU: few sizes, since each is compiled anew
+WHOLE_ROUNDS = 13 * 132 * 192  # cells of a large batch: an H200's 132 multiprocessors take 192 each at a time
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
@@ -142,7 +143,7 @@ class Solver:
         """
         if self.device.type == "cpu":
             return max(1, (1296 if self.fast_cpu else 128) // self.task.cells)
-        return max(1, 330_000 // self.task.cells)
+        return max(1, WHOLE_ROUNDS // self.task.cells)
 
     def tuned(self, rule: str) -> dict[str, float]:
         """The settings that `letgo tune` stored with the model."""

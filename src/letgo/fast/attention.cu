@@ -1,6 +1,6 @@
 // Self-attention of small boards: head size 16, bf16 in and out, fp32 inside, weights never stored.
 //
-// One block per (board, head), one warp per 16 query rows (and, backward, per 16 keys). A head of size 16 is exactly
+// A block has a (board, head) at a time, a warp 16 query rows (and, backward, 16 keys). A head of size 16 is exactly
 // one k-step of mma.m16n8k16, so a row tile's products with all keys stay in registers. The backward pass recomputes
 // the weights twice, once by rows (dQ) and once by columns (dK, dV): no atomics, no transposition through memory.
 // Dropout keeps no mask: it is a hash of (seed, board, head, row, column).
@@ -13,6 +13,9 @@
 #define CHUNK (TILES <= 8 ? TILES : 4)                    // tiles of 16 keys whose logits are held at a time
 #define PADDED ((TILES + CHUNK - 1) / CHUNK * CHUNK * 16)  // keys in shared memory, a whole number of chunks
 #define WARPS (TILES <= 16 ? TILES : 16)
+#define AHEAD (TILES <= 8)                                 // boards so small that the next one is fetched meanwhile
+#define BUFFER ((AHEAD ? 3 : 2) * PADDED * STRIDE)         // keys and values, then queries too
+#define RESIDENT (AHEAD ? 30 / WARPS : 1)                  // blocks of the forward pass on a multiprocessor
 #define STRIDE 24  // elements between rows in shared memory: 48 bytes, free of bank conflicts for ldmatrix
 #define LOGIT (0.25f * 1.4426950408889634f)                // 1 / sqrt(16), and exp2 instead of exp
 #define UPSCALE (65536.0f / (65536 - DROP))
@@ -46,100 +49,132 @@ __device__ __forceinline__ void stage(u16* tile, const u16* from, long long firs
     }
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_forward(
-    const u16* __restrict__ qkv, const long long* __restrict__ seed, u16* __restrict__ out, float* __restrict__ lse,
-    int boards, int site) {
-    extern __shared__ __align__(16) u16 shared[];
-    u16 *keys = shared, *values = shared + PADDED * STRIDE;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    const int board = blockIdx.x / HEADS;
-    const int head = blockIdx.x % HEADS;
-    // Each model's boards begin with a new core.
-    const long long first = (long long)(board / boards) * padded(boards * N) + board % boards * N;
-    const int column = head * SIZE;
-    stage(keys, qkv, first, column + WIDTH, 3 * WIDTH, PADDED);
-    stage(values, qkv, first, column + 2 * WIDTH, 3 * WIDTH, PADDED);
-    const u32 dice = DROP > 0 ? stream(seed, (site << 24) + blockIdx.x) : 0;
+// The same, under way until `fetched`.
+__device__ __forceinline__ void fetch(u16* tile, const u16* from, long long first, int column, int width, int rows) {
+    for (int i = threadIdx.x; i < rows * 2; i += WARPS * 32) {
+        const int row = (i >> 4) * 8 + (i & 7), half = i & 8;
+        const u16* at = from + place(first + min(row, N - 1), column + half, width);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(tile + row * STRIDE + half)), "l"(at),
+                     "r"(row < N ? 16 : 0) : "memory");
+    }
+}
+__device__ __forceinline__ void fetched() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
-    for (int tile = warp; tile < TILES; tile += WARPS) {
-        const int row0 = tile * 16 + g, row1 = row0 + 8;
-        const u16* q0 = qkv + place(first + min(row0, N - 1), column + 2 * t, 3 * WIDTH);
-        const u16* q1 = qkv + place(first + min(row1, N - 1), column + 2 * t, 3 * WIDTH);
-        u32 q[4] = {*(const u32*)q0, *(const u32*)q1, *(const u32*)(q0 + 64), *(const u32*)(q1 + 64)};
-        float o[2][4] = {}, top0 = -1e30f, top1 = -1e30f, sum0 = 0, sum1 = 0;
-        for (int chunk = 0; chunk < PADDED / 16; chunk += CHUNK) {
-            float s[2 * CHUNK][4];
-#pragma unroll
-            for (int j = 0; j < CHUNK; j++) {
-                u32 k[4];
-                load_columns(k, keys + (chunk + j) * 16 * STRIDE, lane);
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-#pragma unroll
-                    for (int e = 0; e < 4; e++) s[2 * j + h][e] = 0;
-                    if (((chunk + j) * 2 + h) * 8 < N) mma(s[2 * j + h], q, k[2 * h], k[2 * h + 1]);
-                }
+}
+
+// Where a board's cells begin: each model's boards with a new core.
+__device__ __forceinline__ long long first_cell(int board, int boards) {
+    return (long long)(board / boards) * padded(boards * N) + board % boards * N;
+}
+
+// Blocks go on to other (board, head), and fetch the next one meanwhile.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_forward(
+    const u16* __restrict__ qkv, const long long* __restrict__ seed, u16* __restrict__ out, float* __restrict__ lse,
+    int boards, int items, int site) {
+    extern __shared__ __align__(16) u16 shared[];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    auto fetch_item = [&](int item, u16* to) {
+        const long long first = first_cell(item / HEADS, boards);
+        const int column = item % HEADS * SIZE;
+        fetch(to, qkv, first, column + WIDTH, 3 * WIDTH, PADDED);
+        fetch(to + PADDED * STRIDE, qkv, first, column + 2 * WIDTH, 3 * WIDTH, PADDED);
+        if (AHEAD) fetch(to + 2 * PADDED * STRIDE, qkv, first, column, 3 * WIDTH, PADDED);
+    };
+    fetch_item(blockIdx.x, shared);
+    int buffer = 0;
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        u16 *keys = shared + buffer * BUFFER, *values = keys + PADDED * STRIDE;
+        const long long first = first_cell(item / HEADS, boards);
+        const int column = item % HEADS * SIZE;
+        const u32 dice = DROP > 0 ? stream(seed, (site << 24) + item) : 0;
+        fetched();
+        if (AHEAD && item + gridDim.x < items) buffer ^= 1, fetch_item(item + gridDim.x, shared + buffer * BUFFER);
+        for (int tile = warp; tile < TILES; tile += WARPS) {
+            const int row0 = tile * 16 + g, row1 = row0 + 8;
+            u32 q[4];
+            if (AHEAD) {
+                load_rows(q, keys + (2 * PADDED + tile * 16) * STRIDE, lane);
+            } else {
+                const u16* q0 = qkv + place(first + min(row0, N - 1), column + 2 * t, 3 * WIDTH);
+                const u16* q1 = qkv + place(first + min(row1, N - 1), column + 2 * t, 3 * WIDTH);
+                q[0] = *(const u32*)q0, q[1] = *(const u32*)q1, q[2] = *(const u32*)(q0 + 64), q[3] = *(const u32*)(q1 + 64);
             }
-            float new0 = top0, new1 = top1;
+            float o[2][4] = {}, top0 = -1e30f, top1 = -1e30f, sum0 = 0, sum1 = 0;
+            for (int chunk = 0; chunk < PADDED / 16; chunk += CHUNK) {
+                float s[2 * CHUNK][4];
 #pragma unroll
-            for (int j = 0; j < 2 * CHUNK; j++) {
-                if ((chunk * 2 + j) * 8 >= N) continue;  // nothing but padding
-                const int key = (chunk * 2 + j) * 8 + 2 * t;
+                for (int j = 0; j < CHUNK; j++) {
+                    u32 k[4];
+                    load_columns(k, keys + (chunk + j) * 16 * STRIDE, lane);
 #pragma unroll
-                for (int e = 0; e < 4; e++) s[j][e] = key + (e & 1) < N ? s[j][e] : -1e30f;
-                new0 = fmaxf(new0, fmaxf(s[j][0], s[j][1]));
-                new1 = fmaxf(new1, fmaxf(s[j][2], s[j][3]));
+                    for (int h = 0; h < 2; h++) {
+#pragma unroll
+                        for (int e = 0; e < 4; e++) s[2 * j + h][e] = 0;
+                        if (((chunk + j) * 2 + h) * 8 < N) mma(s[2 * j + h], q, k[2 * h], k[2 * h + 1]);
+                    }
+                }
+                float new0 = top0, new1 = top1;
+#pragma unroll
+                for (int j = 0; j < 2 * CHUNK; j++) {
+                    if ((chunk * 2 + j) * 8 >= N) continue;  // nothing but padding
+                    const int key = (chunk * 2 + j) * 8 + 2 * t;
+#pragma unroll
+                    for (int e = 0; e < 4; e++) s[j][e] = key + (e & 1) < N ? s[j][e] : -1e30f;
+                    new0 = fmaxf(new0, fmaxf(s[j][0], s[j][1]));
+                    new1 = fmaxf(new1, fmaxf(s[j][2], s[j][3]));
+                }
+#pragma unroll
+                for (int step = 1; step <= 2; step *= 2) {
+                    new0 = fmaxf(new0, __shfl_xor_sync(~0u, new0, step));
+                    new1 = fmaxf(new1, __shfl_xor_sync(~0u, new1, step));
+                }
+                const float keep0 = exp2_fast((top0 - new0) * LOGIT), keep1 = exp2_fast((top1 - new1) * LOGIT);
+                const float less0 = new0 * LOGIT, less1 = new1 * LOGIT;
+                top0 = new0, top1 = new1, sum0 *= keep0, sum1 *= keep1;
+#pragma unroll
+                for (int h = 0; h < 2; h++) o[h][0] *= keep0, o[h][1] *= keep0, o[h][2] *= keep1, o[h][3] *= keep1;
+#pragma unroll
+                for (int j = 0; j < 2 * CHUNK; j++) {
+                    if ((chunk * 2 + j) * 8 >= N) continue;  // its weights stay 0
+                    s[j][0] = exp2_fast(s[j][0] * LOGIT - less0), s[j][1] = exp2_fast(s[j][1] * LOGIT - less0);
+                    s[j][2] = exp2_fast(s[j][2] * LOGIT - less1), s[j][3] = exp2_fast(s[j][3] * LOGIT - less1);
+                    sum0 += s[j][0] + s[j][1], sum1 += s[j][2] + s[j][3];
+                    if (DROP > 0) {
+                        const u32 place = dice + row0 * ROW_STEP + ((chunk * 2 + j) * 8 + 2 * t) * COLUMN_STEP;
+                        if (dropped(place)) s[j][0] = 0;
+                        if (dropped(place + COLUMN_STEP)) s[j][1] = 0;
+                        if (dropped(place + 8 * ROW_STEP)) s[j][2] = 0;
+                        if (dropped(place + 8 * ROW_STEP + COLUMN_STEP)) s[j][3] = 0;
+                    }
+                }
+#pragma unroll
+                for (int j = 0; j < CHUNK; j++) {
+                    u32 p[4] = {pack(s[2 * j][0], s[2 * j][1]), pack(s[2 * j][2], s[2 * j][3]),
+                                pack(s[2 * j + 1][0], s[2 * j + 1][1]), pack(s[2 * j + 1][2], s[2 * j + 1][3])};
+                    u32 v[4];
+                    load_transposed(v, values + (chunk + j) * 16 * STRIDE, lane);
+                    mma(o[0], p, v[0], v[1]);
+                    mma(o[1], p, v[2], v[3]);
+                }
             }
 #pragma unroll
             for (int step = 1; step <= 2; step *= 2) {
-                new0 = fmaxf(new0, __shfl_xor_sync(~0u, new0, step));
-                new1 = fmaxf(new1, __shfl_xor_sync(~0u, new1, step));
+                sum0 += __shfl_xor_sync(~0u, sum0, step);
+                sum1 += __shfl_xor_sync(~0u, sum1, step);
             }
-            const float keep0 = exp2_fast((top0 - new0) * LOGIT), keep1 = exp2_fast((top1 - new1) * LOGIT);
-            const float less0 = new0 * LOGIT, less1 = new1 * LOGIT;
-            top0 = new0, top1 = new1, sum0 *= keep0, sum1 *= keep1;
-#pragma unroll
-            for (int h = 0; h < 2; h++) o[h][0] *= keep0, o[h][1] *= keep0, o[h][2] *= keep1, o[h][3] *= keep1;
-#pragma unroll
-            for (int j = 0; j < 2 * CHUNK; j++) {
-                if ((chunk * 2 + j) * 8 >= N) continue;  // its weights stay 0
-                s[j][0] = exp2_fast(s[j][0] * LOGIT - less0), s[j][1] = exp2_fast(s[j][1] * LOGIT - less0);
-                s[j][2] = exp2_fast(s[j][2] * LOGIT - less1), s[j][3] = exp2_fast(s[j][3] * LOGIT - less1);
-                sum0 += s[j][0] + s[j][1], sum1 += s[j][2] + s[j][3];
-                if (DROP > 0) {
-                    const u32 place = dice + row0 * ROW_STEP + ((chunk * 2 + j) * 8 + 2 * t) * COLUMN_STEP;
-                    if (dropped(place)) s[j][0] = 0;
-                    if (dropped(place + COLUMN_STEP)) s[j][1] = 0;
-                    if (dropped(place + 8 * ROW_STEP)) s[j][2] = 0;
-                    if (dropped(place + 8 * ROW_STEP + COLUMN_STEP)) s[j][3] = 0;
-                }
+            const float scale0 = UPSCALE / sum0, scale1 = UPSCALE / sum1;
+            u16* to = out + place(first + row0, column + 2 * t, WIDTH);
+            if (row0 < N) {
+                *(u32*)to = pack(o[0][0] * scale0, o[0][1] * scale0);
+                *(u32*)(to + 64) = pack(o[1][0] * scale0, o[1][1] * scale0);
+                if (t == 0) lse[(long long)item * N + row0] = top0 * LOGIT + __log2f(sum0);
             }
-#pragma unroll
-            for (int j = 0; j < CHUNK; j++) {
-                u32 p[4] = {pack(s[2 * j][0], s[2 * j][1]), pack(s[2 * j][2], s[2 * j][3]),
-                            pack(s[2 * j + 1][0], s[2 * j + 1][1]), pack(s[2 * j + 1][2], s[2 * j + 1][3])};
-                u32 v[4];
-                load_transposed(v, values + (chunk + j) * 16 * STRIDE, lane);
-                mma(o[0], p, v[0], v[1]);
-                mma(o[1], p, v[2], v[3]);
+            if (row1 < N) {
+                *(u32*)(to + 8 * WIDTH) = pack(o[0][2] * scale1, o[0][3] * scale1);
+                *(u32*)(to + 8 * WIDTH + 64) = pack(o[1][2] * scale1, o[1][3] * scale1);
+                if (t == 0) lse[(long long)item * N + row1] = top1 * LOGIT + __log2f(sum1);
             }
-        }
-#pragma unroll
-        for (int step = 1; step <= 2; step *= 2) {
-            sum0 += __shfl_xor_sync(~0u, sum0, step);
-            sum1 += __shfl_xor_sync(~0u, sum1, step);
-        }
-        const float scale0 = UPSCALE / sum0, scale1 = UPSCALE / sum1;
-        u16* to = out + place(first + row0, column + 2 * t, WIDTH);
-        if (row0 < N) {
-            *(u32*)to = pack(o[0][0] * scale0, o[0][1] * scale0);
-            *(u32*)(to + 64) = pack(o[1][0] * scale0, o[1][1] * scale0);
-            if (t == 0) lse[(long long)blockIdx.x * N + row0] = top0 * LOGIT + __log2f(sum0);
-        }
-        if (row1 < N) {
-            *(u32*)(to + 8 * WIDTH) = pack(o[0][2] * scale1, o[0][3] * scale1);
-            *(u32*)(to + 8 * WIDTH + 64) = pack(o[1][2] * scale1, o[1][3] * scale1);
-            if (t == 0) lse[(long long)blockIdx.x * N + row1] = top1 * LOGIT + __log2f(sum1);
         }
     }
 }
@@ -159,11 +194,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
     float* tops = (float*)(grads + rows * STRIDE);  // log-sum-exp of each query row
     float* dots = tops + rows;                      // sum of out * dout of each query row
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    const int board = blockIdx.x / HEADS;
-    const int head = blockIdx.x % HEADS;
-    // Each model's boards begin with a new core.
-    const long long first = (long long)(board / boards) * padded(boards * N) + board % boards * N;
-    const int column = head * SIZE;
+    const long long first = first_cell(blockIdx.x / HEADS, boards);
+    const int column = blockIdx.x % HEADS * SIZE;
     stage(queries, qkv, first, column, 3 * WIDTH, rows);
     stage(keys, qkv, first, column + WIDTH, 3 * WIDTH, rows);
     stage(values, qkv, first, column + 2 * WIDTH, 3 * WIDTH, rows);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from letgo.fast.cuda import kernel
+from letgo.fast.cuda import kernel, multiprocessors
 
 SIZE = 16  # the head size that the kernels are written for
 MOST_CELLS = 1152  # whose queries, keys, values and gradients fit in a block's shared memory
@@ -34,8 +34,10 @@ def forward(
     lse = torch.empty(boards, heads, cells, device=qkv.device)
     _, keys, threads = tiles(cells)
     numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
-    launch = kernel("attention.cu", "attention_forward", keys * 96, **numbers)
-    launch((boards * heads,), threads, qkv, seed, out, lse, boards // models, site)
+    ahead, items = cells <= 128, boards * heads  # AHEAD, and below BUFFER and RESIDENT, of attention.cu
+    blocks = min(items, 960 // threads * multiprocessors(qkv.device)) if ahead else items
+    launch = kernel("attention.cu", "attention_forward", (6 if ahead else 2) * keys * 48, **numbers)
+    launch((blocks,), threads, qkv, seed, out, lse, boards // models, items, site)
     return out, lse
 
 

@@ -11,7 +11,8 @@
 #define THREADS (WARPS * 32)
 #define SLICE 32                // rows of W1 or Wqkv, or columns of W2, held at a time
 #define PIECE (SLICE * D)       // elements of a slice
-#define RING 3                  // slices, or pairs of slices, under way at a time
+#define RING (WARPS > 4 ? 6 : 3)  // slices, or pairs of slices, in shared memory
+#define LAG (WARPS > 4 ? 3 : 1)   // how far the warpgroup that fetches them may be ahead of another
 #define GROUP (64 * D)          // elements of a warpgroup's cells
 #define UPSCALE (65536.0f / (65536 - DROP))
 
@@ -29,12 +30,36 @@ struct Lane {
     bool in0, in1;
 };
 
-__device__ __forceinline__ Lane lane_of(int M) {
+__device__ __forceinline__ Lane lane_of(int M, int block) {
     Lane l;
     l.lane = threadIdx.x & 31, l.g = l.lane >> 2, l.t = l.lane & 3;
-    l.row0 = (blockIdx.x * WARPS + (threadIdx.x >> 5)) * 16 + l.g;
+    l.row0 = (block * WARPS + (threadIdx.x >> 5)) * 16 + l.g;
     l.cell = (long long)blockIdx.y * padded(M) + l.row0, l.in0 = l.row0 < M, l.in1 = l.row0 + 8 < M;
     return l;
+}
+
+// The ring of slices: `full` counts a slot's bytes, `spent` the warps that are done with it. Warpgroups need not keep
+// step: thread 0 fills a slot again when the slowest of them has left it, and by then is itself LAG slices further.
+struct Ring {
+    u64 *full, *spent;
+    __device__ __forceinline__ int slot(int i) const { return i % RING; }
+    __device__ __forceinline__ int parity(int i) const { return i / RING & 1; }
+    __device__ __forceinline__ void ready(int i) const { await(full + slot(i), parity(i)); }
+    __device__ __forceinline__ void leave(int i) const {
+        if (threadIdx.x % 32 == 0) arrive(spent + slot(i));
+    }
+    // At slice i, of `total`: thread 0 calls fetch(slice, slot) for the next slice that fits, if any.
+    template <class Fetch>
+    __device__ __forceinline__ void refill(int i, int total, Fetch fetch) const {
+        if (threadIdx.x != 0 || i < LAG || i - LAG + RING >= total) return;
+        await(spent + slot(i - LAG), parity(i - LAG));
+        fetch(i - LAG + RING, slot(i - LAG));
+    }
+};
+__device__ __forceinline__ Ring ring_of(u64* bars) {  // 2 * RING of them
+    prepare(bars, RING, 1);
+    prepare(bars + RING, RING, WARPS);
+    return Ring{bars, bars + RING};
 }
 
 // Four tiles (32 columns) += a B, a from registers. `turned`: B is summed over the rows of its cores.
@@ -299,45 +324,40 @@ extern "C" __global__ void arrange(const float* w32, u16* w16, int total, int la
     *(uint4*)(w16 + (long long)blockIdx.y * total + i) = make_uint4(pack(a.x, a.y), pack(a.z, a.w), pack(b.x, b.y), pack(b.z, b.w));
 }
 
-// qkv = LN(x) Wqkv^T + b
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) qkv_forward(
+// qkv = LN(x) Wqkv^T + b. The matrix is fetched once and stays; blocks go on to other cells.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_forward(
     const Residual* __restrict__ x, const u16* __restrict__ w16, const float* __restrict__ w32, u16* __restrict__ qkv,
     int M, int model, int layer) {
-    extern __shared__ __align__(128) u16 shared[];  // RING slices
-    __shared__ u64 bars[RING];
-    const Lane l = lane_of(M);
+    extern __shared__ __align__(128) u16 shared[];
+    const int count = 3 * D / SLICE, blocks = (M + 16 * WARPS - 1) / (16 * WARPS);
+    __shared__ u64 bars[count];
     const long long weights = (long long)blockIdx.y * model + layer;
     w16 += weights + WQKV, w32 += weights;
-    const int count = 3 * D / SLICE;
-    prepare(bars, RING);
+    prepare(bars, count);
     if (threadIdx.x == 0)
-        for (int s = 0; s < RING - 1; s++) expect(bars + s, PIECE * 2), issue(bars + s, shared + s * PIECE, w16 + s * PIECE, PIECE * 2);
-    Tile c;
-    Rows n;
-    load(c, x, l);
-    normalise(c);
-    scale_shift(c, w32 + GAIN1, w32 + SHIFT1, l.t);
-    pack<8>(n, c);
+        for (int s = 0; s < count; s++) expect(bars + s, PIECE * 2), issue(bars + s, shared + s * PIECE, w16 + s * PIECE, PIECE * 2);
     const u64 rows = rows_down(shared, 0);
-    int at = 0, turn = 0;
-    for (int s = 0; s < count; s++) {
-        float y[4][4];
-        biases(y, w32 + BQKV + s * SLICE, l.t);
-        __syncthreads();
-        if (threadIdx.x == 0 && s + RING - 1 < count) {
-            const int free = at == 0 ? RING - 1 : at - 1;
-            expect(bars + free, PIECE * 2), issue(bars + free, shared + free * PIECE, w16 + (s + RING - 1) * PIECE, PIECE * 2);
-        }
-        await(bars + at, turn);
-        begin();
+    for (int block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const Lane l = lane_of(M, block);
+        Tile c;
+        Rows n;
+        load(c, x, l);
+        normalise(c);
+        scale_shift(c, w32 + GAIN1, w32 + SHIFT1, l.t);
+        pack<8>(n, c);
+        for (int s = 0; s < count; s++) {
+            float y[4][4];
+            biases(y, w32 + BQKV + s * SLICE, l.t);
+            await(bars + s, 0);
+            begin();
 #pragma unroll
-        for (int k = 0; k < 8; k++) narrow<0>(y, n[k], rows + at * (PIECE / 8) + k * 2 * SLICE);
-        close();
-        finished<0>();
-        u32 out[2][4];
-        pack<2>(out, y);
-        store<2>(qkv, out, s * SLICE, 3 * D, l);
-        if (++at == RING) at = 0, turn ^= 1;
+            for (int k = 0; k < 8; k++) narrow<0>(y, n[k], rows + s * (PIECE / 8) + k * 2 * SLICE);
+            close();
+            finished<0>();
+            u32 out[2][4];
+            pack<2>(out, y);
+            store<2>(qkv, out, s * SLICE, 3 * D, l);
+        }
     }
 }
 
@@ -346,86 +366,87 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_forward(
     const u16* __restrict__ mixed, const Residual* __restrict__ x, const u16* __restrict__ w16,
     const float* __restrict__ w32, const long long* __restrict__ seed, Residual* mid, Residual* y, int M, int model, int layer, int site) {
     extern __shared__ __align__(128) u16 shared[];  // RING pairs (W1's slice s + 1, W2's slice s); Wo; W1's slice 0
-    __shared__ u64 bars[RING + 1];
+    __shared__ u64 bars[2 * RING + 1];
     u16* whole = shared + RING * 2 * PIECE;
-    const Lane l = lane_of(M);
     const long long weights = (long long)blockIdx.y * model + layer;
     w16 += weights, w32 += weights;
     const u32 dice = DROP > 0 ? stream(seed, ((site + 64) << 24) + blockIdx.y) : 0;
-    const int count = HIDDEN / SLICE;
-    prepare(bars, RING + 1);
+    const int count = HIDDEN / SLICE, blocks = (M + 16 * WARPS - 1) / (16 * WARPS);
+    const int total = (blocks - blockIdx.x + gridDim.x - 1) / gridDim.x * count;  // pairs that pass through the ring
+    Ring ring = ring_of(bars);
+    prepare(bars + 2 * RING, 1);
+    auto fetch = [&](int i, int slot) {
+        const int s = i % count;
+        expect(ring.full + slot, 2 * PIECE * 2);
+        // After the last slice of W1 comes W2: harmless, never used.
+        issue(ring.full + slot, shared + slot * 2 * PIECE, w16 + W1 + (s + 1) * PIECE, PIECE * 2);
+        issue(ring.full + slot, shared + (slot * 2 + 1) * PIECE, w16 + W2 + s * PIECE, PIECE * 2);
+    };
     if (threadIdx.x == 0) {
-        expect(bars + RING, 5 * PIECE * 2);
-        issue(bars + RING, whole, w16 + WO, 5 * PIECE * 2);  // W1 follows Wo
-        for (int s = 0; s < RING - 1; s++) {
-            expect(bars + s, 2 * PIECE * 2);
-            issue(bars + s, shared + s * 2 * PIECE, w16 + W1 + (s + 1) * PIECE, PIECE * 2);
-            issue(bars + s, shared + (s * 2 + 1) * PIECE, w16 + W2 + s * PIECE, PIECE * 2);
-        }
+        expect(bars + 2 * RING, 5 * PIECE * 2);
+        issue(bars + 2 * RING, whole, w16 + WO, 5 * PIECE * 2);  // W1 follows Wo
+        for (int i = 0; i < RING; i++) fetch(i, i);
     }
-    Rows a;
-    Tile c;
-    load<8>(a, mixed, 0, D, l);
-    clear(c);
-    await(bars + RING, 0);
-    begin();
-#pragma unroll
-    for (int k = 0; k < 8; k++) wide<0>(c, a[k], square_down(whole, k));
-    close();
-    finished<0>();
-    add_bias(c, w32 + BO, l.t);
-    dropout(c, dice, l);
-    add(c, x, l);
-    store(mid, c, l);
-    normalise(c);
-    scale_shift(c, w32 + GAIN2, w32 + SHIFT2, l.t);
-    pack<8>(a, c);
-    clear(c);
-    float u[4][4], next[4][4];
-    biases(u, w32 + B1, l.t);
-    begin();
-#pragma unroll
-    for (int k = 0; k < 8; k++) narrow<0>(u, a[k], rows_down(whole + 4 * PIECE, k));
-    close();
-    finished<0>();
     const u64 rows = rows_down(shared, 0), columns = columns_down(shared + PIECE, 0);
-    int at = 0, turn = 0;
-    for (int s = 0; s < count; s++) {
-        biases(next, w32 + B1 + (s + 1 < count ? s + 1 : s) * SLICE, l.t);
-        __syncthreads();  // the pair before this one is free now
-        if (threadIdx.x == 0 && s + RING - 1 < count) {
-            const int free = at == 0 ? RING - 1 : at - 1, ahead = s + RING - 1;
-            expect(bars + free, 2 * PIECE * 2);
-            // After the last slice of W1 comes W2: harmless, never used.
-            issue(bars + free, shared + free * 2 * PIECE, w16 + W1 + (ahead + 1) * PIECE, PIECE * 2);
-            issue(bars + free, shared + (free * 2 + 1) * PIECE, w16 + W2 + ahead * PIECE, PIECE * 2);
-        }
-        await(bars + at, turn);
-        begin();  // the next slice's product runs while this one's gelu is computed
-#pragma unroll
-        for (int k = 0; k < 8; k++) narrow<0>(next, a[k], rows + at * (2 * PIECE / 8) + k * 2 * SLICE);
-        close();
-        u32 h[2][4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) u[j][e] *= normal_cdf(u[j][e]);
-        pack<2>(h, u);
+    int i = 0;
+    for (int block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const Lane l = lane_of(M, block);
+        Rows a;
+        Tile c;
+        load<8>(a, mixed, 0, D, l);
+        clear(c);
+        await(bars + 2 * RING, 0);
         begin();
 #pragma unroll
-        for (int k = 0; k < 2; k++) wide<0>(c, h[k], columns + at * (2 * PIECE / 8) + k * 2 * D);
+        for (int k = 0; k < 8; k++) wide<0>(c, a[k], square_down(whole, k));
         close();
         finished<0>();
+        add_bias(c, w32 + BO, l.t);
+        dropout(c, dice, l);
+        add(c, x, l);
+        store(mid, c, l);
+        normalise(c);
+        scale_shift(c, w32 + GAIN2, w32 + SHIFT2, l.t);
+        pack<8>(a, c);
+        clear(c);
+        float u[4][4], next[4][4];
+        biases(u, w32 + B1, l.t);
+        begin();
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int k = 0; k < 8; k++) narrow<0>(u, a[k], rows_down(whole + 4 * PIECE, k));
+        close();
+        finished<0>();
+        for (int s = 0; s < count; s++) {
+            biases(next, w32 + B1 + (s + 1 < count ? s + 1 : s) * SLICE, l.t);
+            const u64 pair = ring.slot(i) * (2 * PIECE / 8);
+            ring.refill(i, total, fetch);
+            ring.ready(i);
+            begin();  // the next slice's product runs while this one's gelu is computed
 #pragma unroll
-            for (int e = 0; e < 4; e++) u[j][e] = next[j][e];
-        if (++at == RING) at = 0, turn ^= 1;
+            for (int k = 0; k < 8; k++) narrow<0>(next, a[k], rows + pair + k * 2 * SLICE);
+            close();
+            u32 h[2][4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) u[j][e] *= normal_cdf(u[j][e]);
+            pack<2>(h, u);
+            begin();
+#pragma unroll
+            for (int k = 0; k < 2; k++) wide<0>(c, h[k], columns + pair + k * 2 * D);
+            close();
+            finished<0>();
+            ring.leave(i++);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) u[j][e] = next[j][e];
+        }
+        add_bias(c, w32 + B2, l.t);
+        dropout(c, dice ^ 0x5BD1E995u, l);
+        add(c, mid, l);  // read back by the lane that wrote it
+        store(y, c, l);
     }
-    add_bias(c, w32 + B2, l.t);
-    dropout(c, dice ^ 0x5BD1E995u, l);
-    add(c, mid, l);  // read back by the lane that wrote it
-    store(y, c, l);
 }
 
 // Gradients at mid and at the mixed values; what the weights' gradients need is stored in bf16.
@@ -434,20 +455,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
     u16* dstep2, float* grads, int M, int model, int layer, int site) {
     // RING pairs (W1's slice b, W2's slice b - 1), later Wo; each warpgroup's cells.
     extern __shared__ __align__(128) u16 shared[];
-    __shared__ u64 bars[RING + 1];
+    __shared__ u64 bars[2 * RING + 1];
     u16 *n = shared + RING * 2 * PIECE + (threadIdx.x >> 7) * 2 * GROUP, *d = n + GROUP;
-    const Lane l = lane_of(M);
+    const Lane l = lane_of(M, blockIdx.x);
     const long long weights = (long long)blockIdx.y * model + layer;
     w16 += weights, w32 += weights, grads += weights;
     const u32 dice = DROP > 0 ? stream(seed, ((site + 64) << 24) + blockIdx.y) : 0;
     const int count = HIDDEN / SLICE;
-    prepare(bars, RING + 1);
+    Ring ring = ring_of(bars);
+    prepare(bars + 2 * RING, 1);
+    auto fetch = [&](int b, int slot) {
+        expect(ring.full + slot, (b == 0 ? 1 : 2) * PIECE * 2);
+        // After the last slice of W1 comes W2: harmless, its product is never used.
+        issue(ring.full + slot, shared + slot * 2 * PIECE, w16 + W1 + b * PIECE, PIECE * 2);
+        if (b > 0) issue(ring.full + slot, shared + (slot * 2 + 1) * PIECE, w16 + W2 + (b - 1) * PIECE, PIECE * 2);
+    };
     if (threadIdx.x == 0)
-        for (int b = 0; b < RING - 1; b++) {
-            expect(bars + b, (b == 0 ? 1 : 2) * PIECE * 2);
-            issue(bars + b, shared + b * 2 * PIECE, w16 + W1 + b * PIECE, PIECE * 2);
-            if (b > 0) issue(bars + b, shared + (b * 2 + 1) * PIECE, w16 + W2 + (b - 1) * PIECE, PIECE * 2);
-        }
+        for (int b = 0; b < RING; b++) fetch(b, b);
     Tile c;
     {
         Rows a;
@@ -470,33 +494,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
     float u[4][4], dg[4][4], next[4][4];
     biases(u, w32 + B1, l.t);
     __syncthreads();
-    await(bars, 0);
+    ring.ready(0);
     begin();
 #pragma unroll
     for (int k = 0; k < 8; k++) narrow<0, true>(u, cells + k * 2 * 64, down + k * 2 * SLICE);
     close();
     finished<0>();
-    int at = 0, turn = 0;
     for (int s = 0; s < count; s++) {
         biases(next, w32 + B1 + (s + 1 < count ? s + 1 : s) * SLICE, l.t);
-        const int after = at + 1 == RING ? 0 : at + 1, later = after == 0 ? turn ^ 1 : turn;
-        __syncthreads();  // pair s - 1 is free now
-        if (threadIdx.x == 0 && s + 2 <= count) {
-            const int free = after + 1 == RING ? 0 : after + 1;
-            expect(bars + free, 2 * PIECE * 2);
-            // After the last slice of W1 comes W2: harmless, its product is never used.
-            issue(bars + free, shared + free * 2 * PIECE, w16 + W1 + (s + 2) * PIECE, PIECE * 2);
-            issue(bars + free, shared + (free * 2 + 1) * PIECE, w16 + W2 + (s + 1) * PIECE, PIECE * 2);
-        }
-        await(bars + after, later);
+        const u64 after = ring.slot(s + 1) * (2 * PIECE / 8);
+        ring.refill(s, count + 1, fetch);
+        ring.ready(s + 1);
         begin();
-        narrow<1, false>(dg, dcells, columns + after * (2 * PIECE / 8));
+        narrow<1, false>(dg, dcells, columns + after);
 #pragma unroll
-        for (int k = 1; k < 8; k++) narrow<1, true>(dg, dcells + k * 2 * 64, columns + after * (2 * PIECE / 8) + k * 16);
+        for (int k = 1; k < 8; k++) narrow<1, true>(dg, dcells + k * 2 * 64, columns + after + k * 16);
         close();
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            narrow<0, true>(next, cells + k * 2 * 64, down + after * (2 * PIECE / 8) + k * 2 * SLICE);
+            narrow<0, true>(next, cells + k * 2 * 64, down + after + k * 2 * SLICE);
         close();
         u32 h[2][4], dh[2][4];
         float slope[4][4];
@@ -518,7 +534,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
         pack<2>(dh, dg);
         begin();
 #pragma unroll
-        for (int k = 0; k < 2; k++) wide<1>(c, dh[k], across + at * (2 * PIECE / 8) + k * 16);
+        for (int k = 0; k < 2; k++) wide<1>(c, dh[k], across + ring.slot(s) * (2 * PIECE / 8) + k * 16);
         close();
         store<2>(dhidden, dh, s * SLICE, HIDDEN, l);
         finished<0>();
@@ -526,10 +542,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) u[j][e] = next[j][e];
-        at = after, turn = later;
+        ring.leave(s);
     }
     __syncthreads();
-    if (threadIdx.x == 0) expect(bars + RING, 4 * PIECE * 2), issue(bars + RING, shared, w16 + WO, 4 * PIECE * 2);
+    if (threadIdx.x == 0) expect(bars + 2 * RING, 4 * PIECE * 2), issue(bars + 2 * RING, shared, w16 + WO, 4 * PIECE * 2);
     Tile unit;
     load(unit, mid, l);  // again: registers are scarce in the loop
     const float2 rstd = normalise(unit);
@@ -542,7 +558,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
     pack<8>(a, c);
     store<8>(dstep1, a, 0, D, l);
     clear(c);
-    await(bars + RING, 0);
+    await(bars + 2 * RING, 0);
     begin();
 #pragma unroll
     for (int k = 0; k < 8; k++) wide<1>(c, a[k], square_across(shared, k));
@@ -556,38 +572,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) qkv_backward(
     const u16* dqkv, const float* dmid, const float* x, const u16* w16, const float* w32, float* dx, u16* n1, float* grads, int M, int model, int layer) {
     extern __shared__ __align__(128) u16 shared[];  // RING slices; room for the norm's sums
-    __shared__ u64 bars[RING];
-    const Lane l = lane_of(M);
+    __shared__ u64 bars[2 * RING];
+    const Lane l = lane_of(M, blockIdx.x);
     const long long weights = (long long)blockIdx.y * model + layer;
     w16 += weights + WQKV, w32 += weights, grads += weights;
     const int count = 3 * D / SLICE;
-    prepare(bars, RING);
+    Ring ring = ring_of(bars);
+    auto fetch = [&](int s, int slot) {
+        expect(ring.full + slot, PIECE * 2);
+        issue(ring.full + slot, shared + slot * PIECE, w16 + s * PIECE, PIECE * 2);
+    };
     if (threadIdx.x == 0)
-        for (int s = 0; s < RING - 1; s++) expect(bars + s, PIECE * 2), issue(bars + s, shared + s * PIECE, w16 + s * PIECE, PIECE * 2);
+        for (int s = 0; s < RING; s++) fetch(s, s);
     Tile c;
     clear(c);
     u32 d[2][4], ahead[2][4] = {};
     load<2>(d, dqkv, 0, 3 * D, l);
     const u64 across = rows_across(shared, 0);
-    int at = 0, turn = 0;
     for (int s = 0; s < count; s++) {
         if (s + 1 < count) load<2>(ahead, dqkv, (s + 1) * SLICE, 3 * D, l);
-        __syncthreads();
-        if (threadIdx.x == 0 && s + RING - 1 < count) {
-            const int free = at == 0 ? RING - 1 : at - 1;
-            expect(bars + free, PIECE * 2), issue(bars + free, shared + free * PIECE, w16 + (s + RING - 1) * PIECE, PIECE * 2);
-        }
-        await(bars + at, turn);
+        ring.refill(s, count, fetch);
+        ring.ready(s);
         begin();
 #pragma unroll
-        for (int k = 0; k < 2; k++) wide<1>(c, d[k], across + at * (PIECE / 8) + k * 16);
+        for (int k = 0; k < 2; k++) wide<1>(c, d[k], across + ring.slot(s) * (PIECE / 8) + k * 16);
         close();
         finished<0>();
 #pragma unroll
         for (int k = 0; k < 2; k++)
 #pragma unroll
             for (int e = 0; e < 4; e++) d[k][e] = ahead[k][e];
-        if (++at == RING) at = 0, turn ^= 1;
+        ring.leave(s);
     }
     Tile unit;
     load(unit, x, l);
@@ -600,4 +615,68 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) qkv_backward(
     Rows n;
     pack<8>(n, unit);
     store<8>(n1, n, 0, D, l);
+}
+
+// The network's two ends, for sampling. x = symbols We^T + base[cell], base holding place, time and bias; one row a board.
+extern "C" __global__ void embed(
+    const float* __restrict__ symbols, const float* __restrict__ weight, const float* __restrict__ base, Residual* __restrict__ x,
+    int M, int cells, int dim) {
+    const int g = threadIdx.x / 4 % 8, t = threadIdx.x % 4, blocks = (M + 16 * WARPS - 1) / (16 * WARPS);
+    u32 w[16][2];
+    auto pair = [&](const float* row, int k) { return pack(k < dim ? row[k] : 0, k + 1 < dim ? row[k + 1] : 0); };
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) w[j][h] = pair(weight + (j * 8 + g) * dim, h * 8 + 2 * t);
+    for (int block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const Lane l = lane_of(M, block);
+        const float *s0 = symbols + (long long)l.row0 * dim, *s1 = s0 + 8 * dim;
+        const u32 a[4] = {l.in0 ? pair(s0, 2 * t) : 0, l.in1 ? pair(s1, 2 * t) : 0,
+                          l.in0 ? pair(s0, 8 + 2 * t) : 0, l.in1 ? pair(s1, 8 + 2 * t) : 0};
+        const float *base0 = base + l.row0 % cells * D + 2 * t, *base1 = base + (l.row0 + 8) % cells * D + 2 * t;
+        Tile c;
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            const float2 b0 = *(const float2*)(base0 + j * 8), b1 = *(const float2*)(base1 + j * 8);
+            c[j][0] = b0.x, c[j][1] = b0.y, c[j][2] = b1.x, c[j][3] = b1.y;
+            mma(c[j], a, w[j][0], w[j][1]);
+        }
+        store(x, c, l);
+    }
+}
+
+// out = LN(x) Wh^T + b, fp32, one row a cell
+extern "C" __global__ void head(
+    const Residual* __restrict__ x, const float* __restrict__ gain, const float* __restrict__ shift,
+    const float* __restrict__ weight, const float* __restrict__ bias, float* __restrict__ out, int M, int dim) {
+    const int g = threadIdx.x / 4 % 8, t = threadIdx.x % 4, blocks = (M + 16 * WARPS - 1) / (16 * WARPS);
+    u32 w[2][8][2];
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int k = 0; k < 16; k++) {
+            const float2 v = n * 8 + g < dim ? *(const float2*)(weight + (n * 8 + g) * D + k * 8 + 2 * t) : make_float2(0, 0);
+            w[n][k / 2][k % 2] = pack(v.x, v.y);
+        }
+    for (int block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const Lane l = lane_of(M, block);
+        Tile c;
+        Rows a;
+        load(c, x, l);
+        normalise(c);
+        scale_shift(c, gain, shift, t);
+        pack<8>(a, c);
+        float y[2][4] = {};
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+#pragma unroll
+            for (int k = 0; k < 8; k++) mma(y[n], a[k], w[n][k][0], w[n][k][1]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int column = n * 8 + 2 * t + (e & 1);
+                if (column < dim && (e < 2 ? l.in0 : l.in1))
+                    out[(long long)(l.row0 + (e >> 1) * 8) * dim + column] = y[n][e] + bias[column];
+            }
+        }
+    }
 }

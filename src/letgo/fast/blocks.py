@@ -38,15 +38,11 @@ class Shape:
     multiprocessors: int = 132
     half: bool = False  # the residual stream in bf16
 
-    @property
-    def warps(self) -> int:
-        """Of a block: twelve where every multiprocessor has three tiles of 64 cells to do at once, otherwise four."""
+    def warps(self, name: str) -> int:
+        """Of a kernel's blocks: twelve share the weights they fetch, four spread few tiles of 64 cells wider."""
         tiles = self.models * -(-self.tokens // 64)
-        return 12 if 2 * self.multiprocessors < tiles <= 3 * self.multiprocessors else 4
-
-    @property
-    def blocks(self) -> int:
-        return 12 // self.warps
+        most = tiles if name in LOOPING else 3 * self.multiprocessors
+        return 12 if 2 * self.multiprocessors < tiles <= most else 4
 
     @property
     def tokens(self) -> int:
@@ -78,25 +74,29 @@ class Shape:
 
     def kernel(self, name: str) -> Any:
         """One of blocks.cu."""
-        numbers = {"HIDDEN": self.hidden, "WARPS": self.warps, "BLOCKS": self.blocks, "HALF": int(self.half)}
-        return kernel(
-            "blocks.cu", name, SHARED[name](self.warps), DROP=round(self.dropout * attention.SCALE), **numbers
-        )
+        warps, drop = self.warps(name), round(self.dropout * attention.SCALE)
+        numbers = {"HIDDEN": self.hidden, "WARPS": warps, "BLOCKS": 12 // warps, "HALF": int(self.half)}
+        return kernel("blocks.cu", name, shared_memory(name, warps), DROP=drop, **numbers)
 
     def launch(self, name: str, *arguments: Tensor | int) -> None:
         """A kernel of blocks.cu over all cells."""
-        made = self.kernel(name)
-        made((-(-self.tokens // (16 * self.warps)), self.models), 32 * self.warps, *arguments)
+        made, warps = self.kernel(name), self.warps(name)
+        count = -(-self.tokens // (16 * warps))
+        if name in LOOPING:
+            count = min(count, max(1, 12 // warps * self.multiprocessors // self.models))
+        made((count, self.models), 32 * warps, *arguments)
 
 
-RING, PIECE, GROUP = 3, 8192, 16_384  # as in blocks.cu; PIECE and GROUP in bytes
-SHARED = {  # bytes of shared memory by the number of warps
-    "arrange": lambda warps: 0,
-    "qkv_forward": lambda warps: RING * PIECE,
-    "mlp_forward": lambda warps: (2 * RING + 5) * PIECE,
-    "mlp_backward": lambda warps: 2 * RING * PIECE + warps // 4 * 2 * GROUP,
-    "qkv_backward": lambda warps: RING * PIECE + warps * 1024,
-}
+PIECE, GROUP = 8192, 16_384  # as in blocks.cu, in bytes
+LOOPING = ("qkv_forward", "mlp_forward", "embed", "head")  # blocks that go on to other cells when they are done
+
+
+def shared_memory(name: str, warps: int) -> int:
+    """Bytes of a block of this kernel."""
+    ring = 6 if warps > 4 else 3
+    pieces = {"qkv_forward": 12, "mlp_forward": 2 * ring + 5, "mlp_backward": 2 * ring, "qkv_backward": ring}
+    more = {"mlp_backward": warps // 4 * 2 * GROUP, "qkv_backward": warps * 1024}
+    return pieces.get(name, 0) * PIECE + more.get(name, 0)
 
 
 def arranged(shape: Shape, flat: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 // Copies into shared memory: `issue` by one thread, `await` by all. A barrier's parity tells its uses apart.
 __device__ __forceinline__ u32 address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-__device__ __forceinline__ void prepare(u64* bars, int count) {
+__device__ __forceinline__ void prepare(u64* bars, int count, int arrivals = 1) {
     if (threadIdx.x == 0) {
-        for (int i = 0; i < count; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(bars + i)));
+        for (int i = 0; i < count; i++)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(bars + i)), "r"(arrivals));
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -15,6 +16,9 @@ __device__ __forceinline__ void expect(u64* bar, int bytes) {
 __device__ __forceinline__ void issue(u64* bar, u16* to, const u16* from, int bytes) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)),
                  "l"(from), "r"(bytes), "r"(address(bar)) : "memory");
+}
+__device__ __forceinline__ void arrive(u64* bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(bar)) : "memory");
 }
 __device__ __forceinline__ void await(u64* bar, int parity) {
     asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra done; bra again; done:}" ::"r"(
