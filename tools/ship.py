@@ -3,8 +3,9 @@
     python tools/ship.py runs/sudoku sudoku results/sudoku.json --trained-on "one NVIDIA H200" --summary "..."
 
 The measurements are a list of `letgo evaluate --out` or `letgo reproduce` reports. They go to results/NAME.json under
-the model's name; with --command (how the run was made), its times and losses go to results/training.json. Weights are
-stored in fp16. Where the instances came from a file, --data says which, as for `letgo evaluate`.
+the model's name, those of --beside (solve.json, coverage.json, ...) to the file of the same name there; with --command
+(how the run was made), its times and losses go to results/training.json. Weights are stored in fp16. Where the
+instances came from a file, --data says which, as for `letgo evaluate`.
 """
 
 import argparse
@@ -19,8 +20,8 @@ import torch
 from letgo.checkpoints import load_state, load_weights, read_json, save_weights, write_json
 from letgo.data.files import written_atomically
 from letgo.presets import Config
-from letgo.reproduce.measure import SAME, identity
-from letgo.reproduce.store import TRAINING, Store
+from letgo.reproduce.measure import SAME, identity, weights_digest
+from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, Store
 
 ROOT = Path(__file__).parent.parent
 SHIPPED, RESULTS = ROOT / "src" / "letgo" / "shipped", ROOT / "results"
@@ -31,6 +32,11 @@ LISTS = (
     "Gordon Royle and others (17 clues) and magictour, carry no licence of their own (the tdoku project, which "
     "publishes them: BSD 2-Clause)"
 )
+KEYS = {  # what tells reports of other kinds apart
+    SOLVE: ("model", "regime", "rule", "steps", "tries", "seed"),
+    COVERAGE: ("model", "rule", "seed"),
+    SOLUTIONS: ("model", "rule", "seed"),
+}
 REGIMES = {"sudoku": "clues", "connectivity": "nodes"}  # what a regime is, where it is a number
 EXTRAS = {"length": "shortest", "element_accuracy": "entries right", "balanced_accuracy": "balanced accuracy"}
 
@@ -132,11 +138,11 @@ Limits:
 
 
 def public(command: str, run: str, name: str) -> str:
-    """A command as others can give it: the model by its name, data by the last part of its path, no --out."""
+    """A command as others can give it: the model by its name, data by the last part of its path, no folders of ours."""
     words = shlex.split(command)
     kept: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
-        if "--out" in (before, word):
+        if {"--out", "--models"} & {before, word}:
             continue
         kept.append(name if word == run else Path(word).name if before == "--data" else word)
     return shlex.join(kept)
@@ -148,7 +154,7 @@ def named(report: dict[str, Any], name: str, facts: dict[str, Any]) -> dict[str,
     if weights == "fp32":
         weights = ROUNDED if report["device"] == "cpu" else f"{ROUNDED}; bf16 arithmetic"
     command = public(report["command"], report["command"].split()[2], name)
-    scores = {key: value for key, value in report.items() if key not in ("weights", "command")}
+    scores = {key: value for key, value in report.items() if key not in ("weights", "weights_sha256", "command")}
     more = {key: value for key, value in facts.items() if key not in scores}
     return {**scores, "model": name, **more, "weights": weights, "command": command}
 
@@ -183,6 +189,7 @@ def main() -> None:
     parser.add_argument("--trained-on", required=True)
     parser.add_argument("--summary", required=True)
     parser.add_argument("--limit", action="append", default=[])
+    parser.add_argument("--beside", type=Path, action="append", default=[], help="reports of another kind: solve.json")
     parser.add_argument("--data", help="the file or folder that the reports' instances came from")
     parser.add_argument("--command", action="append", default=[], help="a `letgo train` command of the run")
     parser.add_argument("--torch", default=torch.__version__.partition("+")[0], help="the version that trained")
@@ -200,15 +207,20 @@ def main() -> None:
         parser.error(f"{stored} is missing, and its state is of another step than the one that was picked")
     weights = load_weights(stored) if stored.is_file() else state[config.weights]
 
+    folder = SHIPPED / options.name
+    save_weights(folder / "model.safetensors", weights, torch.float16)
     facts: dict[str, Any] = {"objective": config.objective, "training_steps": steps}
+    facts |= {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
     facts |= {"data": identity(options.data)} if options.data else {}
     reports = [named(report, options.name, facts) for report in read_json(options.reports)]
     store = Store(RESULTS)
     for report in reports:
         store.add(options.name, report, SAME)
+    for path in options.beside:
+        for report in read_json(path):
+            if report["model"] == options.name:
+                store.add(path.stem, named(report, options.name, facts), KEYS[path.stem])
 
-    folder = SHIPPED / options.name
-    save_weights(folder / "model.safetensors", weights, torch.float16)
     write_json(folder / "config.json", config.as_dict())
     for tuned in options.run.glob("tune-*.json"):
         grid = read_json(tuned)
