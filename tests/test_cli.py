@@ -250,7 +250,7 @@ def test_generated_boards_are_lines_and_the_verdict_goes_to_stderr(
     assert main(words) == 0
     captured = capsys.readouterr()
     assert [len(line) for line in captured.out.splitlines()] == [16] * 3
-    assert captured.err == "0 of 3 obey the rules\n"
+    assert captured.err == "0 of 3 obey the rules (tweedie)\n"
     assert main([*words, "--json", "--quiet"]) == 0
     quiet = capsys.readouterr()
     record = numbers(quiet.out)

@@ -272,6 +272,18 @@ def test_soft_pinning_lets_early_clues_be_noisy(solver: Solver) -> None:
     assert solver.solve([PUZZLES[1]], steps=20, soft_until=0.5, tries=10)[0].solved
 
 
+def test_generation_takes_the_rule_that_the_card_has_measured_best(tmp_path: Path):
+    solver = letgo.load("sudoku-mini")
+    assert solver.generation_rule() == "tweedie"  # its card has no such regime
+    scores = [
+        {"rule": rule, "regime": regime, "validity": {"value": value}}
+        for rule, regime, value in (("ddpm", "gen", 0.3), ("em-decay", "gen", 0.6), ("tweedie", "random", 0.9))
+    ]
+    (tmp_path / "card.json").write_text(json.dumps({"scores": scores}))
+    solver.folder = tmp_path
+    assert solver.generation_rule() == "em-decay"
+
+
 def test_generated_boards_are_text_seeded_and_not_filtered(solver: Solver, drawn: Solver) -> None:
     boards = solver.generate(12, seed=3, steps=30)
     assert len(boards) == 12

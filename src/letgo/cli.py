@@ -124,7 +124,7 @@ def build_parser() -> Parser:
     generate.add_argument("name", metavar="NAME", help="a task or model")
     generate.add_argument("--count", type=_at_least(1), default=1)
     generate.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
-    generate.add_argument("--rule", default="tweedie")
+    generate.add_argument("--rule", help="default: what draws most valid boards, by the model's card")
     generate.add_argument("--json", action="store_true", help="one object with boards, their validity and the rate")
     generate.add_argument("--show", action="store_true", help="draw the boards")
     _sampler(generate)

@@ -126,8 +126,8 @@ def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
 
 def generate(args: argparse.Namespace) -> int:
     solver = _load_for(args.name, args)
-    problem = solver.empty(args.count)
-    rule, used = solver.rule(args.rule, **_settings(args))  # pyright: ignore[reportArgumentType]
+    problem, name = solver.empty(args.count), args.rule or solver.generation_rule()
+    rule, used = solver.rule(name, **_settings(args))  # pyright: ignore[reportArgumentType]
     show = Progress("sampled", args.progress, args.quiet)
     x = solver.sample(problem, rule, args.steps, args.seed, 0, args.batch, args.soft_until, show)
     boards = solver.codec.decode(x)
@@ -137,7 +137,7 @@ def generate(args: argparse.Namespace) -> int:
         from letgo.metrics import Rate
 
         rate = Rate(int(valid.sum()), len(valid)).as_dict()
-        print(json.dumps({"model": solver.config.name, "rule": args.rule, "settings": used, "seed": args.seed,
+        print(json.dumps({"model": solver.config.name, "rule": name, "settings": used, "seed": args.seed,
                           "precision": solver.sample_precision, "validity": rate, "boards": lines,
                           "valid": valid.tolist()}))  # fmt: skip
         return 0
@@ -148,7 +148,7 @@ def generate(args: argparse.Namespace) -> int:
             print(line)
     if not args.quiet:
         invalid = int((~valid).sum())
-        print(f"{len(lines) - invalid} of {len(lines)} obey the rules", file=sys.stderr)
+        print(f"{len(lines) - invalid} of {len(lines)} obey the rules ({name})", file=sys.stderr)
     return 0
 
 
@@ -251,8 +251,9 @@ def models(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
+    wide = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        print(f"{row['name']:18} {row['task']:16} {row.get('summary', '')}")
+        print(f"{row['name']:{wide}}  {row['task']:14}  {row.get('summary', '')}")
     if not rows:
         print("no models are shipped with this build", file=sys.stderr)
     return 0

@@ -35,7 +35,8 @@ def forward(
     _, keys, threads = tiles(cells)
     numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
     ahead, items = cells <= 128, boards * heads  # AHEAD, and below BUFFER and RESIDENT, of attention.cu
-    blocks = min(items, 960 // threads * multiprocessors(qkv.device)) if ahead else items
+    resident = 960 // threads * multiprocessors(qkv.device)
+    blocks = resident if ahead and items > 8 * resident else items  # few are spread better by the card itself
     launch = kernel("attention.cu", "attention_forward", (6 if ahead else 2) * keys * 48, **numbers)
     launch((blocks,), threads, qkv, seed, out, lse, boards // models, items, site)
     return out, lse
