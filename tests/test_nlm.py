@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from letgo import tasks
-from letgo.models.nlm import NeuralLogicMachine, exists_forall
+from letgo.errors import LetgoError
+from letgo.models.nlm import ORDERS, Layer, NeuralLogicMachine, exists_forall
 from letgo.presets import PRESETS
 
 Relation = dict[tuple[int, ...], Tensor]  # one feature vector per tuple of nodes
 
 
-def machine(width: int = 4, dim: int = 2) -> NeuralLogicMachine:
+def machine(width: int = 4, dim: int = 2, depth: int = 2) -> NeuralLogicMachine:
     """Weights four times their usual size: freshly drawn, its sigmoids hardly leave 1/2 and would hide a fault."""
     torch.manual_seed(0)
-    network = NeuralLogicMachine(dim, width, time_features=8)
+    network = NeuralLogicMachine(dim, width, 8, depth)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(4)
@@ -69,6 +70,12 @@ def interleaved(channels: int) -> list[int]:
     return [c + half * channels for c in range(channels) for half in (0, 1)]
 
 
+def by_permutations(triples: Tensor) -> Tensor:
+    """The six blocks of a map of triples, in the order of `permutations`."""
+    order = [ORDERS.index("".join("ijk"[axis] for axis in axes)) for axes in permutations(range(3))]
+    return triples.unflatten(1, (6, -1))[:, order].flatten(1)
+
+
 def literal(network: NeuralLogicMachine, x_t: Tensor, t: Tensor, adjacency: Tensor) -> Tensor:
     """One board (batch of 1) by sections 4 and 5 of the layer rules, with the network's own weights."""
     n, dim = adjacency.shape[1], x_t.shape[2]
@@ -80,27 +87,85 @@ def literal(network: NeuralLogicMachine, x_t: Tensor, t: Tensor, adjacency: Tens
         (i, j): torch.cat([2 * adjacency[0, i, j, None] - 1, board[i, j], time]) for i, j in product(range(n), repeat=2)
     }
     channels = dim + 1 + width
-
-    blocks = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]  # which two of (i, j, k) each of the six maps reads
-    order = [blocks.index((o[0], o[1])) for o in permutations(range(3))]
-    of_triples = network.triples.weight.view(width, 6, channels)[:, order].reshape(width, -1)
     state = {
         1: layer(1, {2: pairs}, n, network.nodes.weight[:, interleaved(channels)], network.nodes.bias),
         2: layer(2, {2: pairs}, n, network.pairs.weight, network.pairs.bias),
-        3: layer(3, {2: pairs}, n, of_triples, network.triples.bias),
+        3: layer(3, {2: pairs}, n, by_permutations(network.triples.weight), network.triples.bias),
     }
-    one = [*range(2 * width), *(2 * width + c for c in interleaved(width))]
-    columns = [*one, *(4 * width + c for c in one)]
-    hidden = layer(2, state, n, network.pairs2.weight[:, columns], network.pairs2.bias)
+    reduction = [c + width for c in interleaved(width)]
+    one = [*range(2 * width), *(c + width for c in reduction)]
+    both = [*one, *(4 * width + c for c in one)]
+    for middle in network.middle:
+        assert isinstance(middle, Layer)
+        state = {
+            1: layer(1, state, n, middle.nodes.weight[:, [*range(width), *reduction]], middle.nodes.bias),
+            2: layer(2, state, n, middle.pairs.weight[:, both], middle.pairs.bias),
+            3: layer(3, state, n, by_permutations(middle.triples.weight), middle.triples.bias),
+        }
+    hidden = layer(2, state, n, network.pairs2.weight[:, both], network.pairs2.bias)
     return torch.stack([network.head(hidden[index]) for index in product(range(n), repeat=2)])[None]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_it_follows_the_layer_rules_to_the_letter(n: int) -> None:
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_it_follows_the_layer_rules_to_the_letter(depth: int, n: int) -> None:
     """Two nodes leave no triple of distinct ones: the reductions are then (0, 1)."""
-    network, (x, t, adjacency) = machine(), inputs(1, n)
+    network, (x, t, adjacency) = machine(depth=depth), inputs(1, n)
     assert_close(network(x, t, adjacency), literal(network, x, t, adjacency))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("n", [3, 12, 18])
+def test_depth_2_is_the_shipped_network_bit_for_bit(n: int) -> None:
+    """Its two layers in one piece, as the shipped weights were trained."""
+    network, (x_t, t, adjacency) = machine(32), inputs(3, n)
+    time = network.time(t)[:, :, None].expand(3, n, n, -1)
+    x = torch.cat([adjacency[..., None] * 2 - 1, x_t.view(3, n, n, 2), time], -1)
+    nodes = network.nodes(exists_forall(x, 2)).sigmoid()
+    pairs = network.pairs(torch.cat([x, x.transpose(1, 2)], -1)).sigmoid()
+    maps = network.triples.weight.unflatten(1, (6, -1)).transpose(0, 1).flatten(0, 1)
+    ij, ji, ik, ki, jk, kj = nn.functional.linear(x, maps).split(32, -1)
+    first = (ij + ji.transpose(1, 2) + network.triples.bias)[:, :, :, None]
+    second, third = (ik + ki.transpose(1, 2))[:, :, None, :], (jk + kj.transpose(1, 2))[:, None, :, :]
+    triples = (first + second + third).sigmoid()
+    z = torch.cat([nodes[:, :, None].expand(-1, -1, n, -1), pairs, exists_forall(triples, 3)], -1)
+    hidden = network.pairs2(torch.cat([z, z.transpose(1, 2)], -1)).sigmoid()
+    assert torch.equal(network(x_t, t, adjacency), network.head(hidden).view(3, n * n, 2))
+    layers = ("time.mlp.0", "time.mlp.2", "nodes", "pairs", "triples", "pairs2", "head")
+    assert list(network.state_dict()) == [f"{one}.{kind}" for one in layers for kind in ("weight", "bias")]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("depth", "longest"), [(2, 2), (3, 2), (4, 4), (5, 4), (6, 8)])
+def test_weights_exist_that_join_what_few_enough_edges_join(depth: int, longest: int) -> None:
+    """Channel 0: T(i, j, k) = P(i, k) and P(k, j), then P(i, j) = P(i, j) or exists k: T(i, j, k); 20 is crisp."""
+    width, n = 4, 11
+    network = NeuralLogicMachine(2, width, 8, depth)
+    for parameter in network.parameters():
+        parameter.zero_()
+    ik, kj = ORDERS.index("ikj"), ORDERS.index("kji")
+    network.pairs.weight[0, 0] = 20  # an edge is +1, none is -1
+    network.triples.weight.view(width, 6, -1)[0, [ik, kj], 0] = 20
+    network.triples.bias[0] = -20
+    for middle in network.middle:
+        assert isinstance(middle, Layer)
+        middle.triples.weight.view(width, 6, -1)[0, [ik, kj], 0] = 20
+        middle.triples.bias[0] = -30
+    for linear in (*(middle.pairs for middle in network.middle), network.pairs2):
+        assert isinstance(linear, nn.Linear)
+        linear.weight[0, [width, 2 * width]] = 20  # after the nodes: the pair itself, exists
+        linear.bias[0] = -10
+    network.head.weight[0, 0] = 1
+    apart = (torch.arange(n)[:, None] - torch.arange(n)).abs()  # a path: 0 - 1 - .. - 10
+    x, t, _ = inputs(1, n)
+    joined = network(x, t, (apart == 1)[None].float())[0, :, 0].view(n, n)
+    assert_close(joined, ((apart > 0) & (apart <= longest)).float(), atol=1e-3, rtol=0)
+
+
+def test_no_network_has_fewer_than_two_layers() -> None:
+    with pytest.raises(LetgoError, match="at least 2 layers, got depth 1"):
+        NeuralLogicMachine(depth=1)
 
 
 def test_the_first_layers_have_the_sizes_of_the_published_network() -> None:
@@ -113,9 +178,16 @@ def test_the_first_layers_have_the_sizes_of_the_published_network() -> None:
     assert 0.9 * bound < float(network.triples.weight.detach().abs().max()) <= bound
 
 
+def test_a_deeper_network_adds_the_published_second_layer_whole() -> None:
+    """23,648 parameters each: 96, 256 and 384 inputs to 32 outputs."""
+    deep = PRESETS["connectivity-deep"].build_model()
+    assert sum(p.numel() for p in deep.parameters()) == 37_058 + 2 * 23_648
+
+
 @torch.no_grad()
-def test_renaming_the_nodes_renames_the_answer() -> None:
-    network, (x, t, adjacency) = machine(), inputs(3, 6)
+@pytest.mark.parametrize("depth", [2, 4])
+def test_renaming_the_nodes_renames_the_answer(depth: int) -> None:
+    network, (x, t, adjacency) = machine(depth=depth), inputs(3, 6)
     order = torch.tensor([4, 1, 5, 0, 3, 2])
     renamed = x.view(3, 6, 6, 2)[:, order][:, :, order].reshape(3, 36, 2)
     answer = network(x, t, adjacency).view(3, 6, 6, 2)[:, order][:, :, order].reshape(3, 36, 2)
@@ -124,23 +196,26 @@ def test_renaming_the_nodes_renames_the_answer() -> None:
 
 
 @torch.no_grad()
-def test_the_same_weights_run_on_graphs_of_any_size() -> None:
-    network = PRESETS["connectivity"].build_model()
+@pytest.mark.parametrize("preset", ["connectivity", "connectivity-deep"])
+def test_the_same_weights_run_on_graphs_of_any_size(preset: str) -> None:
+    network = PRESETS[preset].build_model()
     for n in (2, 12, 18):
         x, t, adjacency = inputs(2, n)
         assert network(x, t, adjacency).shape == (2, n * n, 2)
 
 
 @torch.no_grad()
-def test_boards_of_a_batch_do_not_see_each_other() -> None:
-    network, (x, t, adjacency) = machine(), inputs(4, 5)
+@pytest.mark.parametrize("depth", [2, 4])
+def test_boards_of_a_batch_do_not_see_each_other(depth: int) -> None:
+    network, (x, t, adjacency) = machine(depth=depth), inputs(4, 5)
     alone = torch.cat([network(x[i : i + 1], t[i : i + 1], adjacency[i : i + 1]) for i in range(4)])
     assert_close(network(x, t, adjacency), alone)
 
 
 @torch.no_grad()
-def test_the_graph_the_state_and_the_time_all_matter() -> None:
-    network, (x, t, adjacency) = machine(), inputs(2, 5)
+@pytest.mark.parametrize("depth", [2, 4])
+def test_the_graph_the_state_and_the_time_all_matter(depth: int) -> None:
+    network, (x, t, adjacency) = machine(depth=depth), inputs(2, 5)
     before = network(x, t, adjacency)
     for other in ((x, t, 1 - adjacency), (x + 1, t, adjacency), (x, t / 2, adjacency)):
         assert float((network(*other) - before).abs().max()) > 0.01
@@ -166,8 +241,9 @@ def test_what_is_left_out_counts_as_zero_and_as_one_even_outside_of_the_unit_int
     assert_close(exists_forall(high, 2), torch.tensor([3.0, 1.0]).expand(1, 3, 2))
 
 
-def test_every_parameter_receives_gradient() -> None:
-    network, (x, t, adjacency) = machine(), inputs(3, 5)
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_every_parameter_receives_gradient(depth: int) -> None:
+    network, (x, t, adjacency) = machine(depth=depth), inputs(3, 5)
     nn.functional.mse_loss(network(x, t, adjacency), torch.zeros_like(x)).backward()
     without = [n for n, p in network.named_parameters() if p.grad is None or not bool(p.grad.abs().max() > 0)]
     assert without == []

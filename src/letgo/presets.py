@@ -101,6 +101,8 @@ def _pair(config: Config) -> dict[str, Config]:
     return {config.name: config, baseline.name: baseline}
 
 
+_GRAPHS = Config("connectivity", "connectivity", network="nlm", masks="data", batch=64, boards=500_000)
+
 PRESETS: dict[str, Config] = {
     # Table 1 at 21 clues: DDPM .31 -> .87, Tweedie .95 -> .98
     **_pair(Config("sudoku", "sudoku")),
@@ -111,7 +113,9 @@ PRESETS: dict[str, Config] = {
     # Table 1, random: DDPM .53 -> .74, Tweedie .83 -> .89. `queens.train_split`, all of it
     **_pair(Config("queens", "queens", boards=168_000)),
     # Table 1, N = 12: DDPM .80 -> .88, Tweedie .97 -> .99
-    **_pair(Config("connectivity", "connectivity", network="nlm", masks="data", batch=64, boards=500_000)),
+    **_pair(_GRAPHS),
+    # No row of the paper: a deeper network, 4 layers where IRED has 2
+    **_pair(replace(_GRAPHS, name="connectivity-deep", network_options={"depth": 4})),
     # Table 7, valid, pass@1: DDPM .131 -> .071, Tweedie .408 -> .905
     **_pair(Config("maze", "maze", masks="data", batch=64, boards=1000, simple_weight=0.5)),
     # Table 9: rectified flow
