@@ -30,10 +30,14 @@ WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel i
 
 
 def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
-    """k ~ U{0..cells-1} clues at random places (Table 2), drawn on the device."""
-    order = torch.rand(batch, cells, device=device)
-    clues = torch.randint(cells, (batch, 1), device=device)
-    return order < order.sort(dim=1).values.gather(1, clues)
+    """k ~ U{0..cells-1} clues at random places (Table 2), drawn on the device.
+
+    One cell is never given, the others each with probability p ~ U(0, 1): how many are then is uniform, and no sort is
+    needed to place them.
+    """
+    hidden = torch.randint(cells, (batch, 1), device=device)
+    given = torch.rand(batch, cells, device=device) < torch.rand(batch, 1, device=device)
+    return given & (torch.arange(cells, device=device) != hidden)
 
 
 @dataclass(frozen=True)
