@@ -9,7 +9,8 @@ import pytest
 import letgo.fast.cuda as cuda
 
 FOLDER = Path(cuda.__file__).parent
-BLOCKS = [{"HIDDEN": 512, "WARPS": w, "BLOCKS": 12 // w, "DROP": d, "HALF": h} for w, d, h in ((12, 655, 0), (4, 0, 1))]
+SHAPES = [(512, 12, 655, 0), (512, 12, 0, 1), (512, 4, 655, 0), (512, 4, 0, 1), (128, 12, 0, 0)]
+BLOCKS = [{"HIDDEN": h, "WARPS": w, "BLOCKS": 12 // w, "DROP": drop, "HALF": half} for h, w, drop, half in SHAPES]
 VARIANTS = [
     *(("blocks.cu", numbers) for numbers in BLOCKS),
     *(("attention.cu", {"N": cells, "HEADS": 8, "DROP": drop}) for cells, drop in ((14, 0), (81, 655), (900, 655))),

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from letgo import cli, tasks
 from letgo.checkpoints import shipped
+from letgo.commands_reproduce import TARGETS
 from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
 from letgo.reproduce import plots
@@ -61,7 +63,11 @@ def test_every_result_names_its_command_and_every_note_a_cell():
     assert set(store.read("notes") or {}) <= cells
     for name in (*store.models(), "solve", "coverage", "solutions"):
         for report in store.reports(name):
-            assert report["command"].startswith("letgo "), name
+            words = shlex.split(report["command"])
+            said = cli.build_parser().parse_args(words[1:])  # as anybody could give it
+            assert words[0] == "letgo", name
+            assert set(getattr(said, "names", [])) <= set(TARGETS), report["command"]
+            assert getattr(said, "model", report["model"]) in shipped(), report["command"]
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -13,12 +13,13 @@ hopper = pytest.mark.skipif(not cuda.available(), reason="needs a Hopper GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=hopper)]
 
 
-def networks(count: int, cells: int, device: str) -> list[Transformer]:
+def networks(count: int, cells: int, device: str, dim: int = 9, hidden: int = 512) -> list[Transformer]:
     """Freshly drawn, with gains, shifts and biases that matter."""
     made = []
     for seed in range(count):
         torch.manual_seed(seed)
-        network = Transformer(9, torch.stack([torch.arange(cells) // 5, torch.arange(cells) % 5]), depth=2, dropout=0.0)
+        places = torch.stack([torch.arange(cells) // 5, torch.arange(cells) % 5])
+        network = Transformer(dim, places, depth=2, hidden=hidden, dropout=0.0)
         for name, p in network.named_parameters():
             if "norm" in name or name.endswith("bias"):
                 torch.nn.init.normal_(p, 1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.3)
@@ -41,12 +42,17 @@ def test_cores_are_where_the_kernels_look_for_them():
         assert kept[1].flatten()[place] == x[1, cell, column]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("models", [1, 2])
-@pytest.mark.parametrize("boards", [3, 40])
-def test_forward_and_gradients_are_the_plain_networks(device: str, models: int, boards: int):
-    cells = 27  # neither boards nor cells fill whole cores
-    plain = networks(models, cells, device)
+# Neither boards nor cells fill whole cores. From 265 tiles of 64 cells on, blocks have twelve warps.
+SHAPES = [("cpu", 1, 3, 27, 512), ("cpu", 2, 40, 27, 128)]
+LARGE = [(1, 256, 81, 512), (1, 256, 81, 128), (3, 256, 81, 512), (2, 700, 27, 512)]
+
+
+@pytest.mark.parametrize(
+    ("device", "models", "boards", "cells", "hidden"),
+    [*SHAPES, *(pytest.param("cuda", *s, marks=hopper) for s in [s[1:] for s in SHAPES] + LARGE)],
+)
+def test_forward_and_gradients_are_the_plain_networks(device: str, models: int, boards: int, cells: int, hidden: int):
+    plain = networks(models, cells, device, hidden=hidden)
     fast = FastTransformer(plain[0]).train()
     rows = [torch.cat([dict(n.named_parameters())[name].detach().flatten() for name in fast.names]) for n in plain]
     flat = torch.stack(rows).requires_grad_()
@@ -73,13 +79,24 @@ def test_forward_and_gradients_are_the_plain_networks(device: str, models: int, 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("times", [4, 1])
 def test_sampling_keeps_nothing_and_agrees(device: str, times: int):
-    """With one time for all boards, as in sampling, the network's two ends are kernels too."""
+    """With one time for all boards, as in sampling, the network's two ends are kernels too on a card."""
     (plain,) = networks(1, 27, device)
     fast = FastTransformer(plain).eval()
     flat = torch.cat([dict(plain.named_parameters())[name].detach().flatten() for name in fast.names])[None]
     x, t = torch.randn(4, 27, 9, device=device), torch.rand(times, 1, 1, device=device)
     with torch.no_grad():
         assert distance(fast(flat, x, t), plain(x, t.expand(4, 1, 1))) < 2e-2  # its residual stream is bf16
+
+
+@hopper
+@pytest.mark.parametrize("dim", [2, 7, 14, 16])
+def test_the_two_ends_of_states_of_any_width(dim: int):
+    (plain,) = networks(1, 14, "cuda", dim)
+    fast = FastTransformer(plain).eval()
+    flat = torch.cat([dict(plain.named_parameters())[name].detach().flatten() for name in fast.names])[None]
+    x, t = torch.randn(5, 14, dim, device="cuda"), torch.rand(1, 1, 1, device="cuda")
+    with torch.no_grad():
+        assert distance(fast(flat, x, t), plain(x, t.expand(5, 1, 1))) < 2e-2
 
 
 @hopper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -128,6 +129,27 @@ def test_a_run_becomes_a_model_that_loads_by_its_card(
     assert (training["mini"]["steps"], training["mini"]["precision"]) == (3, "fp32")
     assert main(["solve", str(ship.SHIPPED / "mini"), "--steps", "3", "--tries", "1", "1234341221434321"]) == 0
     assert capsys.readouterr().out.endswith("1234341221434321\n")
+
+
+def test_reports_of_other_kinds_come_along_and_keep_their_command(
+    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solved = {"rule": "tweedie", "regime": "8", "steps": 3, "tries": 10, "seed": 0, "puzzles": 4, "device": "cpu"}
+    command = "letgo reproduce solve --tasks sudoku --models runs/gpu --count 4"
+    both = [{"model": name, **solved, "command": command, "weights_sha256": "old"} for name in ("mini", "other")]
+    write_json(run.parent / "solve.json", both)
+    reports = measured(run)
+    shipping(ship, monkeypatch, run, reports, "--beside", str(run.parent / "solve.json"))
+    [kept] = read_json(ship.RESULTS / "solve.json")
+    assert (kept["model"], kept["command"]) == ("mini", "letgo reproduce solve --tasks sudoku --count 4")
+    digest = hashlib.sha256((ship.SHIPPED / "mini" / "model.safetensors").read_bytes()).hexdigest()[:12]
+    assert kept["weights_sha256"] == read_json(ship.RESULTS / "mini.json")[0]["weights_sha256"] == digest
+    write_json(run.parent / "solve.json", both[1:])
+    (ship.SHIPPED / "mini" / "model.safetensors").unlink()
+    with pytest.raises(SystemExit):
+        shipping(ship, monkeypatch, run, reports, "--beside", str(run.parent / "solve.json"))
+    assert "expected reports on mini" in capsys.readouterr().err
+    assert not (ship.SHIPPED / "mini" / "model.safetensors").exists()  # nothing was written
 
 
 def test_a_checkpoint_that_tuning_went_back_to_is_shipped_with_its_own_step(

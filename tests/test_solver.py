@@ -275,13 +275,19 @@ def test_soft_pinning_lets_early_clues_be_noisy(solver: Solver) -> None:
 def test_generation_takes_the_rule_that_the_card_has_measured_best(tmp_path: Path):
     solver = letgo.load("sudoku-mini")
     assert solver.generation_rule() == "tweedie"  # its card has no such regime
+    measured = [("ddpm", "gen", 0.3), ("em-decay", "gen", 0.6), ("tweedie", "random", 0.9)]
     scores = [
-        {"rule": rule, "regime": regime, "validity": {"value": value}}
-        for rule, regime, value in (("ddpm", "gen", 0.3), ("em-decay", "gen", 0.6), ("tweedie", "random", 0.9))
-    ]
+        {"rule": r, "regime": regime, "steps": 50, "settings": {"sigma": 7.0} if r == "em-decay" else {},
+         "validity": {"value": value}}
+        for r, regime, value in measured
+    ]  # fmt: skip
     (tmp_path / "card.json").write_text(json.dumps({"scores": scores}))
     solver.folder = tmp_path
+    assert solver.generation_rule() == "ddpm"  # EM decay was measured with a setting that the model does not have
+    (tmp_path / "tune-em-decay.json").write_text(json.dumps({"best": {"sigma": 7.0}}))
     assert solver.generation_rule() == "em-decay"
+    (tmp_path / "card.json").write_text("{}")
+    assert solver.generation_rule() == "tweedie"
 
 
 def test_generated_boards_are_text_seeded_and_not_filtered(solver: Solver, drawn: Solver) -> None:

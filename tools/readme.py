@@ -116,6 +116,7 @@ def solving(store: Store) -> str:
         if key not in best or one["puzzles"] > best[key]["puzzles"]:
             best[key] = one
     order = [(column.model, column.regime) for column in TABLE1.columns]
+    best = {key: r for key, r in best.items() if key in order}
     rows = [
         f"`{r['model']}`{'' if regime in ('random', 'test') else f' ({regime} {UNITS[task]})'} {r['solved']:,} of "
         f"{r['puzzles']:,} with {r['mean_calls']:,.0f} calls of the network each"

@@ -153,7 +153,8 @@ def named(report: dict[str, Any], name: str, facts: dict[str, Any]) -> dict[str,
     weights = report.get("weights", "fp32")
     if weights == "fp32":
         weights = ROUNDED if report["device"] == "cpu" else f"{ROUNDED}; bf16 arithmetic"
-    command = public(report["command"], report["command"].split()[2], name)
+    words = report["command"].split()
+    command = public(report["command"], words[2] if words[1] == "evaluate" else "", name)
     scores = {key: value for key, value in report.items() if key not in ("weights", "weights_sha256", "command")}
     more = {key: value for key, value in facts.items() if key not in scores}
     return {**scores, "model": name, **more, "weights": weights, "command": command}
@@ -207,20 +208,23 @@ def main() -> None:
         parser.error(f"{stored} is missing, and its state is of another step than the one that was picked")
     weights = load_weights(stored) if stored.is_file() else state[config.weights]
 
-    folder = SHIPPED / options.name
-    save_weights(folder / "model.safetensors", weights, torch.float16)
     facts: dict[str, Any] = {"objective": config.objective, "training_steps": steps}
-    facts |= {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
     facts |= {"data": identity(options.data)} if options.data else {}
     reports = [named(report, options.name, facts) for report in read_json(options.reports)]
-    store = Store(RESULTS)
+    beside = {path: [r for r in read_json(path) if r["model"] == options.name] for path in options.beside}
+    for path, found in beside.items():  # all is read and known before anything is written
+        if path.stem not in KEYS or not found:
+            parser.error(f"{path}: expected reports on {options.name} in {', '.join(f'{key}.json' for key in KEYS)}")
+
+    folder, store = SHIPPED / options.name, Store(RESULTS)
+    save_weights(folder / "model.safetensors", weights, torch.float16)
+    same = {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
+    reports = [{**report, **same} for report in reports]
     for report in reports:
         store.add(options.name, report, SAME)
-    for path in options.beside:
-        for report in read_json(path):
-            if report["model"] == options.name:
-                store.add(path.stem, named(report, options.name, facts), KEYS[path.stem])
-
+    for path, found in beside.items():
+        for report in found:
+            store.add(path.stem, {**named(report, options.name, facts), **same}, KEYS[path.stem])
     write_json(folder / "config.json", config.as_dict())
     for tuned in options.run.glob("tune-*.json"):
         grid = read_json(tuned)

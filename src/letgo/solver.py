@@ -406,10 +406,17 @@ class Solver:
         return self.task.format(boards, problem)
 
     def generation_rule(self) -> str:
-        """The rule that draws most valid boards from nothing, as the model's card has it measured; or Tweedie."""
+        """The rule that draws most valid boards from nothing, as the model's card has it measured; or Tweedie.
+
+        What was measured with other steps or settings than the model's own does not count.
+        """
         path = None if self.folder is None else self.folder / "card.json"
-        scores = read_json(path)["scores"] if path is not None and path.is_file() else []
-        drawn = {r["rule"]: r["validity"]["value"] for r in scores if r["regime"] == "gen"}
+        card = read_json(path) if path is not None and path.is_file() else {}
+        drawn = {
+            r["rule"]: r["validity"]["value"]
+            for r in card.get("scores", [])
+            if (r["regime"], r["steps"], r["settings"]) == ("gen", self.steps(None), self.tuned(r["rule"]))
+        }
         return max(drawn, key=drawn.__getitem__, default="tweedie")
 
     def empty(self, count: int) -> Problem:

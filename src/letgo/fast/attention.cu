@@ -68,7 +68,7 @@ __device__ __forceinline__ long long first_cell(int board, int boards) {
     return (long long)(board / boards) * padded(boards * N) + board % boards * N;
 }
 
-// Blocks go on to other (board, head), and fetch the next one meanwhile.
+// Blocks go on to other (board, head), and fetch the next one meanwhile; without AHEAD they have one each.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_forward(
     const u16* __restrict__ qkv, const long long* __restrict__ seed, u16* __restrict__ out, float* __restrict__ lse,
     int boards, int items, int site) {

@@ -385,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_forward(
     if (threadIdx.x == 0) {
         expect(bars + 2 * RING, 5 * PIECE * 2);
         issue(bars + 2 * RING, whole, w16 + WO, 5 * PIECE * 2);  // W1 follows Wo
-        for (int i = 0; i < RING; i++) fetch(i, i);
+        for (int i = 0; i < RING && i < total; i++) fetch(i, i);
     }
     const u64 rows = rows_down(shared, 0), columns = columns_down(shared + PIECE, 0);
     int i = 0;
@@ -471,7 +471,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
         if (b > 0) issue(ring.full + slot, shared + (slot * 2 + 1) * PIECE, w16 + W2 + (b - 1) * PIECE, PIECE * 2);
     };
     if (threadIdx.x == 0)
-        for (int b = 0; b < RING; b++) fetch(b, b);
+        for (int b = 0; b < RING && b <= count; b++) fetch(b, b);
     Tile c;
     {
         Rows a;
@@ -618,7 +618,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) qkv_backward(
 }
 
 // The network's two ends, for sampling. x = symbols We^T + base[cell], base holding place, time and bias; one row a board.
-extern "C" __global__ void embed(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) embed(
     const float* __restrict__ symbols, const float* __restrict__ weight, const float* __restrict__ base, Residual* __restrict__ x,
     int M, int cells, int dim) {
     const int g = threadIdx.x / 4 % 8, t = threadIdx.x % 4, blocks = (M + 16 * WARPS - 1) / (16 * WARPS);
@@ -646,7 +646,7 @@ extern "C" __global__ void embed(
 }
 
 // out = LN(x) Wh^T + b, fp32, one row a cell
-extern "C" __global__ void head(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) head(
     const Residual* __restrict__ x, const float* __restrict__ gain, const float* __restrict__ shift,
     const float* __restrict__ weight, const float* __restrict__ bias, float* __restrict__ out, int M, int dim) {
     const int g = threadIdx.x / 4 % 8, t = threadIdx.x % 4, blocks = (M + 16 * WARPS - 1) / (16 * WARPS);

@@ -41,7 +41,8 @@ class Shape:
     def warps(self, name: str) -> int:
         """Of a kernel's blocks: twelve share the weights they fetch, four spread few tiles of 64 cells wider."""
         tiles = self.models * -(-self.tokens // 64)
-        most = tiles if name in LOOPING else 3 * self.multiprocessors
+        loops = name in LOOPING or name == "arrange"  # which does not care: so the file is not compiled once more
+        most = tiles if loops else 3 * self.multiprocessors
         return 12 if 2 * self.multiprocessors < tiles <= most else 4
 
     @property

@@ -55,8 +55,8 @@ class FastTransformer(nn.Module):
         if x.is_cuda and not self.training and models == len(t) == 1 and x.shape[-1] <= MOST_SYMBOLS:
             base = (place[0] + when[0, 0] + w["embed.bias"]).float().contiguous()
             names = ("embed.weight", "norm.weight", "norm.bias", "head.weight", "head.bias")
-            ends = [w[name][0].clone() for name in names]  # the kernel reads pairs: a view may begin at an odd place
-            return denoise(x_t.float().contiguous(), base, inner.contiguous(), ends, net.heads, net.hidden, net.depth)
+            ends, numbers = [w[name][0].contiguous() for name in names], (net.heads, net.hidden, net.depth)
+            return denoise(x_t.float().contiguous(), base, inner.contiguous(), ends, *numbers).to(x_t.dtype)
         hidden = linear(x.flatten(1, 2), "embed").unflatten(1, (boards, cells)) + place[:, None] + when
         dropout = net.dropout if self.training else 0.0
         seed = torch.randint(2**31, (1,), device=x.device) if dropout > 0 else x.new_zeros(1, dtype=torch.int64)

@@ -119,7 +119,7 @@ def why(store: Store, found: Result, limit: float) -> str:
     reasons = []
     lower = found.cell.table.lower_is_better
     if found.low is not None and found.high is not None and (found.low <= limit if lower else found.high >= limit):
-        reasons.append("the interval still reaches the figure")
+        reasons.append(f"the interval still reaches the limit, {limit:.3g}")
     if found.steps is not None and found.steps < STEPS:
         reasons.append(f"trained for {found.steps:,} of the paper's {STEPS:,} steps")
     fewest = min(int(report["count"]) for report in found.reports.values())
