@@ -21,6 +21,7 @@ NAMES = {
     "em-decay": "EM decay",
     "tweedie": "**Tweedie reprojection**",
 }
+OTHERS = {"connectivity": ("connectivity-deep",)}  # recipes that are not the paper's
 UNITS = {"sudoku": "clues", "connectivity": "nodes"}
 FEW = 2000  # instances per seed, where not said otherwise
 SUDOKU = TABLE1.columns[0]
@@ -49,14 +50,15 @@ def sudoku_rows(store: Store) -> list[str]:
 
 
 def task_rows(store: Store) -> list[str]:
-    """The other columns of Table 1 that have a model, in brief."""
+    """The other columns of Table 1 that have a model, in brief; below a column, another recipe for it."""
     rows = []
     for column in TABLE1.columns[1:]:
         cells = [Cell(TABLE1, column, rule, o) for o in OBJECTIVES for rule in ("ddpm", "em-decay", "tweedie")]
-        ours = [result(store, one) for one in cells]
-        if any(ours):
-            both = " | ".join(f"{short(o)} ({one.paper.value:.2f})" for o, one in zip(ours, cells, strict=True))
-            rows.append(f"| {column.title} | {both} |")
+        for model in (column.model, *OTHERS.get(column.model, ())):
+            ours = [result(store, one, one.model.replace(column.model, model)) for one in cells]
+            if any(ours):
+                both = " | ".join(f"{short(o)} ({one.paper.value:.2f})" for o, one in zip(ours, cells, strict=True))
+                rows.append(f"| {column.title}{'' if model == column.model else f', `{model}`'} | {both} |")
     return rows
 
 
@@ -74,6 +76,15 @@ def task_remarks(store: Store) -> str:
         if not (SHIPPED / one.model / "tune-em-decay.json").is_file():
             text += "; EM decay not tuned"
         models.setdefault(one.model, text)
+    for name in (model for others in OTHERS.values() for other in others for model in (f"{other}-baseline", other)):
+        card = SHIPPED / name / "card.json"
+        if card.is_file():
+            told = json.loads(card.read_text())
+            counts = sorted({r["validity"]["n"] for r in told["scores"]})
+            models[name] = (
+                f"not the paper's network but a deeper one, {told['steps']:,} training steps on {told['trained_on']}, "
+                f"n = {' or '.join(map(str, counts))}, 200 sampling steps"
+            )
     texts = dict.fromkeys(models.values())
     return " ".join(f"{', '.join(f'`{m}`' for m in models if models[m] == text)}: {text}." for text in texts)
 
