@@ -268,6 +268,13 @@ def python(code: str, *words: str, **environment: str) -> subprocess.CompletedPr
     return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, timeout=300)
 
 
+def test_a_run_killed_after_its_last_step_is_tidied_up(tmp_path: Path) -> None:
+    go(MINI, tmp_path)
+    (tmp_path / ".state.pt.1.part").write_bytes(b"half")
+    assert not go(MINI, tmp_path).trained
+    assert not [*tmp_path.glob(".*.part")]
+
+
 def test_a_process_killed_at_any_moment_leaves_a_run_that_loads_and_resumes(tmp_path: Path) -> None:
     config = replace(MINI, steps=80, batch=2)
     done = python(KILLED, json.dumps(config.as_dict()), str(tmp_path / "killed"))

@@ -122,8 +122,9 @@ class Run:
         save_weights(self.out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
 
     def save(self, state: dict[str, Any]) -> None:
-        save_state(self.out / "state.pt", state)
+        """The state last: killed in between, a run is behind its model and trains on; else it would end with an old one."""
         save_weights(self.out / "model.safetensors", state["ema"])
+        save_state(self.out / "state.pt", state)
         self.state = state
 
 
@@ -153,6 +154,8 @@ def train(
     folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
     runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
     if all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs):
+        for run in runs:
+            remove_leftovers(run.out)  # of a process that was killed after its last step
         return Result(config.steps, max(run.seconds for run in runs), "done", trained=False)
     problems = problem()
     prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
