@@ -122,7 +122,7 @@ class Run:
         save_weights(self.out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
 
     def save(self, state: dict[str, Any]) -> None:
-        """The state last: killed in between, a run is behind its model and trains on; else it would end with an old one."""
+        """The state last: killed in between, a run is behind its model and trains on instead of keeping an old one."""
         save_weights(self.out / "model.safetensors", state["ema"])
         save_state(self.out / "state.pt", state)
         self.state = state
