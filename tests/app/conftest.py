@@ -24,7 +24,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         network = {"width": 4} if task == "connectivity" else SMALL
         config = replace(PRESETS[task], task_options=options, network_options=network, sample_steps=8)
         torch.manual_seed(0)
-        folder = tmp_path_factory.mktemp("runs") / task
+        folder = tmp_path_factory.mktemp("runs") / f"small-{task}"
         folder.mkdir()
         write_json(folder / "config.json", config.as_dict())
         save_weights(folder / "model.safetensors", config.build_model().state_dict())
