@@ -209,7 +209,7 @@ def choose_small(page, title):
     page.select_option("#task", title)
     small = page.locator("#model option[value*='small-']").first.get_attribute("value", timeout=3000)
     page.select_option("#model", small)
-    page.wait_for_timeout(1000)
+    page.click("#example")  # a graph of any size would be kept
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,21 @@ def test_every_task_is_drawn_as_itself(page, task, title, drawn):
         assert page.locator("#board-0 .edge").count() == puzzle.count("1") // 2
     if task == "maze":
         assert page.locator("#board-0 .wall").count() == puzzle.count("#")
+
+
+def test_another_model_keeps_the_puzzle_if_its_boards_have_that_size(page):
+    page.locator("#editor svg").wait_for()
+    page.select_option("#task", "Queens")
+    page.select_option("#model", "queens-baseline")
+    page.click("#clear")
+    page.click("#editor [data-cell='2']")
+    kept = "c" + "." * 13
+    page.select_option("#model", "queens")
+    assert page.input_value("#puzzle") == kept
+    small = page.locator("#model option[value*='small-']").first.get_attribute("value", timeout=3000)
+    page.select_option("#model", small)
+    assert len(page.input_value("#puzzle")) == 6
+    sees(page, "#puzzle-message", re.compile("clue"))
 
 
 def test_queens_graphs_and_mazes_can_be_edited(page):

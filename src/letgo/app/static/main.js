@@ -291,7 +291,10 @@ function listen() {
   on("run", "click", () => { if (sampling) { sampling.abort(); status("Stopped."); player.pause(); } else start(); });
   on("race", "click", startRace);
   on("task", "change", (e) => chooseModel(models.find((m) => m.title === e.target.value).name));
-  on("model", "change", (e) => chooseModel(e.target.value, { puzzle: setting.puzzle, seed: setting.seed }));
+  on("model", "change", (e) => { // the same puzzle, unless this model's boards have another size
+    const { puzzle, seed } = setting;
+    chooseModel(e.target.value, drawable(models.find((m) => m.name === e.target.value), puzzle) ? { puzzle, seed } : {});
+  });
   on("example", "click", () => { byId("seed").value = setting.seed = model.example.seed; setPuzzle(model.example.puzzle); });
   on("random", "click", randomPuzzle);
   on("clear", "click", () => setPuzzle(blank(model, setting.puzzle)));
