@@ -12,7 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from letgo import bench, cli
+from letgo import cli
+from letgo.bench import clock
+from letgo.bench import scheduler as theirs
+from letgo.bench.work import Work
 from letgo.evaluate import instances
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
@@ -40,7 +43,7 @@ def transformer_flops(cells: int, dim: int, width: int = 128, hidden: int = 512,
 
 @pytest.mark.parametrize(("name", "cells", "dim"), [("sudoku", 81, 9), ("queens", 14, 14), ("latin", 49, 7)])
 def test_the_flops_of_the_papers_network_are_counted_exactly(name: str, cells: int, dim: int) -> None:
-    work = bench.Work.of(PRESETS[name], first_instances(name), half=False)
+    work = Work.of(PRESETS[name], first_instances(name), half=False)
     assert work.forward == transformer_flops(cells, dim)
     no_input_gradient = 2 * (cells * dim * 128 + 64 * 128)  # of the first layers
     assert work.both == 3 * work.forward - no_input_gradient
@@ -48,36 +51,36 @@ def test_the_flops_of_the_papers_network_are_counted_exactly(name: str, cells: i
 
 def test_a_step_of_the_papers_sudoku_run_is_a_tenth_of_a_teraflop() -> None:
     config = PRESETS["sudoku-baseline"]
-    work = bench.Work.of(config, first_instances("sudoku"), half=False)
+    work = Work.of(config, first_instances("sudoku"), half=False)
     assert work.weights == 824_073  # Table 11
     assert work.step_flops(config) == pytest.approx(0.109e12, rel=0.01)
 
 
 def test_self_correction_adds_a_forward_pass_and_a_tenth_of_the_rows() -> None:
     config = PRESETS["sudoku-mini"]
-    work = bench.Work.of(config, first_instances("sudoku-mini"), half=False)
+    work = Work.of(config, first_instances("sudoku-mini"), half=False)
     assert work.step_flops(config) == 64 * work.forward + 70 * work.both
     assert work.step_flops(replace(config, full_gradient=True)) == 2 * 64 * work.both
     assert work.step_flops(replace(config, objective="simple")) == 64 * work.both
 
 
 def test_half_precision_keeps_fewer_bytes_and_weights_are_not_counted_among_them() -> None:
-    full = bench.Work.of(PRESETS["sudoku"], first_instances("sudoku"), half=False)
-    half = bench.Work.of(PRESETS["sudoku"], first_instances("sudoku"), half=True)
+    full = Work.of(PRESETS["sudoku"], first_instances("sudoku"), half=False)
+    half = Work.of(PRESETS["sudoku"], first_instances("sudoku"), half=True)
     assert 0.4 * full.kept < half.kept < full.kept
     # at the very least the inputs of the eight products of width 128 and the four of width 512
     assert full.kept > 4 * 4 * 81 * (2 * 128 + 512)
 
 
 def test_every_compilation_is_counted() -> None:
-    before = bench.builds()
+    before = clock.builds()
     doubled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     doubled(torch.ones(2))
-    assert bench.builds() == before + 1
+    assert clock.builds() == before + 1
     doubled(torch.ones(2))
-    assert bench.builds() == before + 1
+    assert clock.builds() == before + 1
     doubled(torch.ones(3))
-    assert bench.builds() == before + 2
+    assert clock.builds() == before + 2
 
 
 def test_a_race_takes_turns_and_times_each_runner() -> None:
@@ -87,7 +90,7 @@ def test_a_race_takes_turns_and_times_each_runner() -> None:
         order.append("slow")
         time.sleep(0.02)
 
-    taken = bench.race({"slow": slow, "idle": lambda: order.append("idle")}, 3, CPU)
+    taken = clock.race({"slow": slow, "idle": lambda: order.append("idle")}, 3, CPU)
     assert order == ["slow", "idle"] * 3
     assert min(taken["slow"]) >= 0.02 > min(taken["idle"])
 
@@ -100,23 +103,23 @@ def test_the_scheduler_loop_ends_where_ours_ends(name: str) -> None:
     torch.manual_seed(0)
     config = PRESETS[name]
     problem = instances(config.build_task(), None, 3, 0)
-    assert bench.agreement(config, config.build_model(), problem, 20) < 1e-4
+    assert theirs.agreement(config, config.build_model(), problem, 20) < 1e-4
 
 
 def test_the_scheduler_loop_follows_the_noise_it_is_given() -> None:
     solver = load("sudoku-mini")
     problem = instances(solver.task, None, 3, 0)
-    clues, scheduler = solver.clues(problem), bench.make_scheduler(solver.config, 20)
+    clues, scheduler = solver.clues(problem), theirs.make_scheduler(solver.config, 20)
 
     def ends(seed: int) -> Tensor:
         noise = Noise.first(seed, 3)
-        return bench.scheduler_loop(
+        return theirs.scheduler_loop(
             solver, scheduler, problem, clues, lambda i: noise.normal(i, KERNEL if i else START, 16, 4)
         )
 
     assert torch.equal(ends(0), ends(0))
     assert (ends(0) - ends(1)).abs().max() > 0.1
-    drawn = bench.scheduler_loop(solver, scheduler, problem, clues)
+    drawn = theirs.scheduler_loop(solver, scheduler, problem, clues)
     assert torch.equal(drawn[problem.given], clues.values[problem.given])
     assert (solver.codec.decode(drawn) == problem.solution).float().mean() > 0.5  # it does solve
 
@@ -161,7 +164,7 @@ def test_without_diffusers_the_rest_is_measured(
 
 def test_a_path_that_the_scheduler_cannot_follow_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="variance-preserving"):
-        bench.make_scheduler(PRESETS["sudoku-flow"], 5)
+        theirs.make_scheduler(PRESETS["sudoku-flow"], 5)
 
 
 @pytest.mark.parametrize("name", ["sudoku-mini", "connectivity"])

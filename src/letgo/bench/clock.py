@@ -1,0 +1,96 @@
+"""Seconds, bytes, and what the device could do at best."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Key = TypeVar("Key")
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Wall-clock seconds until the device is idle again."""
+    synchronize(device)
+    started = time.perf_counter()
+    work()
+    synchronize(device)
+    return time.perf_counter() - started
+
+
+def race(works: dict[Key, Callable[[], object]], repeats: int, device: torch.device) -> dict[Key, list[float]]:
+    """Each in turn, again and again: what slows the machine down for a while slows all of them."""
+    taken: dict[Key, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            taken[name].append(seconds(work, device))
+    return taken
+
+
+def matmul_peak(device: torch.device, half: bool | None = None) -> float:
+    """FLOP/s of one large product: bf16 or fp32 as `half` says, by default as the device trains."""
+    gpu = device.type == "cuda"
+    size, kind = 8192 if gpu else 1024, torch.bfloat16 if (gpu if half is None else half) else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    turns = 20 if gpu else 3
+
+    def work() -> None:
+        for _ in range(turns):
+            torch.mm(a, b)
+
+    seconds(work, device)
+    return 2 * size**3 * turns / min(seconds(work, device) for _ in range(3))
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes per second, read and written, of a copy far larger than any cache."""
+    source = torch.zeros((2**30 if device.type == "cuda" else 2**27) // 4, device=device)
+    target = torch.empty_like(source)
+
+    def work() -> Tensor:
+        return target.copy_(source)
+
+    seconds(work, device)
+    return 2 * source.nbytes / min(seconds(work, device) for _ in range(3))
+
+
+def builds() -> int:
+    """Graphs that torch.compile has built in this process so far."""
+    dynamo = sys.modules.get("torch._dynamo.utils")  # if nobody imported it, nothing was compiled
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
+
+
+class Memory:
+    """Peak bytes on a GPU beyond what was there before; None elsewhere."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.before = device, 0
+        if device.type == "cuda":
+            gc.collect()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated()
+
+    def peak(self) -> int | None:
+        return torch.cuda.max_memory_allocated() - self.before if self.device.type == "cuda" else None
+
+
+def process_peak() -> int | None:
+    """The largest resident size of this process so far, in bytes."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
