@@ -368,9 +368,9 @@ def test_a_dry_run_prints_the_configuration_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "sudoku-mini", "--dry-run", "--out", str(tmp_path / "out"), "--steps", "7", "--decay", "0.5"]
-    assert main([*words, "--full-gradient", "--learning-rate", "0.01", "--seed", "9"]) == 0
+    assert main([*words, "--full-gradient", "--optimizer", "muon", "--learning-rate", "0.01", "--seed", "9"]) == 0
     config = numbers(capsys.readouterr().out)
-    changed = {"steps": 7, "decay": 0.5, "full_gradient": True, "learning_rate": 0.01, "seed": 9}
+    changed = {"steps": 7, "decay": 0.5, "full_gradient": True, "optimizer": "muon", "learning_rate": 0.01, "seed": 9}
     assert config == {**PRESETS["sudoku-mini"].as_dict(), **changed}
     assert not (tmp_path / "out").exists()
 

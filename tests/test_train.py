@@ -101,7 +101,9 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[Trainer],
 
 
 @pytest.mark.parametrize(
-    "config", [MINI, replace(MINI, objective="simple", ema=0.5), GRAPHS], ids=["sc", "simple", "nlm"]
+    "config",
+    [MINI, replace(MINI, objective="simple", ema=0.5), replace(MINI, optimizer="muon"), GRAPHS],
+    ids=["sc", "simple", "muon", "nlm"],
 )
 def test_twenty_steps_equal_ten_a_stop_and_ten_more_bit_for_bit(
     config: Config, tmp_path: Path, after: Callable[..., None], monkeypatch: pytest.MonkeyPatch
@@ -382,6 +384,7 @@ def test_weights_that_explode_between_two_log_lines_are_not_saved_either(
     [
         ({"batch": 9}, "batch=8, not 9"),
         ({"seed": 3}, "seed=0, not 3"),
+        ({"optimizer": "muon"}, "optimizer='adam', not 'muon'"),
         ({"objective": "simple"}, "objective='self-correction', not 'simple'"),
         ({"network_options": {**SMALL, "width": 32}}, "network_options="),
     ],
@@ -686,7 +689,7 @@ def test_stacked_models_drop_out_different_cells() -> None:
     assert float((one - other).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("config", [MINI, GRAPHS], ids=["sudoku", "graphs"])
+@pytest.mark.parametrize("config", [MINI, replace(MINI, optimizer="muon"), GRAPHS], ids=["sudoku", "muon", "graphs"])
 def test_stacked_runs_stop_and_go_on_bit_for_bit(config: Config, tmp_path: Path, after: Callable[..., None]) -> None:
     assert go_together(config, tmp_path / "whole", log_every=4).step == 20
     after(10, lambda _: signal.raise_signal(signal.SIGINT))

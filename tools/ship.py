@@ -50,7 +50,8 @@ def recipe(config: Config) -> str:
     if config.objective == "self-correction":
         form = "Algorithm 2" if config.full_gradient else "App. C's form"
         loss = f"self-correction (Eq. 9, {form}, lambda_simple {config.simple_weight:g})"
-    rate = f"Adam {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
+    optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
+    rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
     if config.decay:
         rate += f", linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
     else:

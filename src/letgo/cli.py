@@ -146,6 +146,7 @@ def build_parser() -> Parser:
     train.add_argument("--seeds", type=_list_of(seed), help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     train.add_argument("--batch", type=_at_least(1))
+    train.add_argument("--optimizer", choices=["adam", "muon"], help="adam is the paper's; muon needs fewer steps")
     train.add_argument("--learning-rate", type=_real(0.0))
     train.add_argument("--warmup", type=_at_least(0), help="steps of linear warm-up")
     train.add_argument(

@@ -30,6 +30,7 @@ def configure(args: argparse.Namespace) -> Config:
     given = {
         "steps": args.steps,
         "batch": args.batch,
+        "optimizer": args.optimizer,
         "learning_rate": args.learning_rate,
         "warmup": args.warmup,
         "decay": args.decay,

@@ -36,6 +36,7 @@ class Config:
     full_gradient: bool = False  # Algorithm 2 to the letter instead of App. C's cheaper form
     batch: int = 256
     steps: int = 2_000_000
+    optimizer: str = "adam"  # or 'muon', for the blocks' matrices
     learning_rate: float = 1e-3
     warmup: int = 2_000
     decay: float = 0.0  # share of the steps, at the end, over which the learning rate falls linearly to 0

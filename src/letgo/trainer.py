@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from letgo.errors import LetgoError
 from letgo.fast import supported
 from letgo.fast.cuda import captured
+from letgo.muon import Muon
 from letgo.pinning import Clues
 from letgo.presets import Config
 from letgo.shapes import CellMask, State, Symbols, Time
@@ -186,8 +187,7 @@ class Trainer:
         self.ema = self.flat.detach().clone()
         compiled = fast and self.precision != "fp16"
         self.rate = torch.tensor(0.0, device=device)
-        # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
-        self.optimizer = torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
+        self.optimizer = self._make_optimizer(compiled)
         self.adam = {
             "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
             "exp_avg": torch.zeros_like(self.ema),
@@ -204,8 +204,17 @@ class Trainer:
         self.update: Callable[[], object] = self.optimizer.step
         if fast:
             self.losses = torch.compile(self._losses, dynamic=False)
-        if compiled:
+        if compiled and not isinstance(self.optimizer, Muon):  # which compiles its own step
             self.update = torch.compile(self.optimizer.step, dynamic=False)
+
+    def _make_optimizer(self, compiled: bool) -> torch.optim.Optimizer:
+        cuda = self.device.type == "cuda"
+        if self.config.optimizer == "muon":
+            return Muon(self.flat, self.rate, self.shapes, compiled)
+        if self.config.optimizer != "adam":
+            raise LetgoError(f"unknown optimizer '{self.config.optimizer}'; choose adam or muon")
+        # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
+        return torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
 
     def _losses(
         self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
