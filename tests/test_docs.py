@@ -60,7 +60,10 @@ def test_the_page_of_results_is_what_the_result_files_hold():
 def test_every_result_names_its_command_and_every_note_a_cell():
     store = Store(ROOT / "results")
     cells = {cell.name for table in TABLES.values() for cell in table.cells()}
-    assert set(store.read("notes") or {}) <= cells
+    for note in store.reports("notes"):
+        assert set(note["cells"]) <= cells
+        if (steps := note["training_steps"]) is not None:
+            assert note["text"].startswith(f"Trained for {steps:,} of "), "a note that speaks of a run falls with it"
     for name in (*store.models(), "solve", "coverage", "solutions"):
         for report in store.reports(name):
             words = shlex.split(report["command"])

@@ -206,6 +206,16 @@ def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
     assert same(list(ours.trajectory(problem[:1], steps=4)), list(theirs.trajectory(problem[:1], steps=4)))
 
 
+def test_sizes_are_those_of_the_latest_step_alone() -> None:
+    ours = Loop(PRESETS["sudoku-mini"].build_model().eval(), CosinePath(), compiled=False)
+    for rule, sizes in ((ddpm, (3, 5)), (EulerMaruyama(3.0), (4,)), (ddpm, (3,))):
+        for size in sizes:
+            clues = Clues(torch.zeros(size, 16, 4), torch.zeros(size, 16, dtype=torch.bool))
+            ours.final(rule, uniform_grid(2), clues, Noise.first(0, size))
+        assert ours.sizes() == ({4} if isinstance(rule, EulerMaruyama) else {3, 5})
+    assert len(ours.steps) == 3
+
+
 TRACE = """
 import torch
 from torch._dynamo.utils import counters

@@ -234,8 +234,11 @@ def test_a_miss_says_what_is_known_or_what_was_written(put: Any, tmp_path: Path)
         in text
     )
     assert "measured on 100 instances of 2000" in text
-    (tmp_path / "notes.json").write_text(json.dumps({one.name: "The run was cut short."}))
+    note = {"cells": [one.name], "training_steps": 300_000, "text": "The run was cut short."}
+    (tmp_path / "notes.json").write_text(json.dumps([note]))
     assert "0.98): The run was cut short." in Page(Store(tmp_path)).text(["table1"])
+    (tmp_path / "notes.json").write_text(json.dumps([{**note, "training_steps": 400_000}]))
+    assert "The run was cut short." not in Page(Store(tmp_path)).text(["table1"])  # it spoke of another run
     assert "**" not in Page(Store(tmp_path), quick=True).brief(one)  # 16 boards cannot miss
 
 
@@ -299,6 +302,23 @@ def test_another_recipe_stands_beside_the_papers_under_its_own_name(put: Any):
     assert all("0.990" in row or "0.25" in row or "25.0" in row or "99.0" in row for row in rows)
     assert text.index("| self-correction | Tweedie | 0.950") < text.index(rows[0])
     assert "| sudoku-decayed | 21 | tweedie | 0.990 [0.985, 0.994] |" in text
+
+
+def test_other_boards_and_representations_stay_out_of_table_1(put: Any):
+    for name in ("sudoku-mini", "sudoku-bits"):
+        store = put(name, report(1980, model=name))
+        assert f"| {name} | Tweedie |" not in Page(store).text(["table1"])
+
+
+def test_two_processes_may_add_to_one_file(tmp_path: Path):
+    one, other = Store(tmp_path), Store(tmp_path)
+    same = ("model", "rule")
+    assert one.reports("sudoku") == other.reports("sudoku") == []
+    one.add("sudoku", report(1, rule="ddpm"), same)
+    other.add("sudoku", report(2, rule="tweedie"), same)
+    one.add("sudoku", report(3, rule="euler"), same)
+    assert [r["rule"] for r in Store(tmp_path).reports("sudoku")] == ["ddpm", "tweedie", "euler"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sudoku.json"]
 
 
 def test_tuning_solving_coverage_and_solutions_have_their_rows(put: Any):

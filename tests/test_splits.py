@@ -116,6 +116,10 @@ def test_without_a_validation_file_the_end_of_training_is_held_out(tmp_path: Pat
     valid = numbers(load_split(tmp_path / "hub", task, "valid"))
     assert (train, valid) == (list(range(184)), list(range(184, 204)))  # a tenth of 204 rows
     assert numbers(load_split(tmp_path / "hub", task, "test")) == list(range(600, 605))
+    file = tmp_path / "hub" / "train.csv"  # the file alone is no other training set
+    assert numbers(load_training(file, task, 10, np.random.default_rng(0))) == train
+    assert [numbers(load_split(file, task, split)) for split in ("train", "valid")] == [train, valid]
+    assert numbers(load_split(file, task, "test")) == list(range(204))
 
 
 def test_a_folder_without_the_file_says_what_it_expected(tmp_path: Path) -> None:

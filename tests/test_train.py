@@ -152,6 +152,25 @@ def test_a_finished_run_keeps_the_weights_that_were_chosen_since(tmp_path: Path)
     assert (tmp_path / "validation.json").exists()
 
 
+def test_a_deleted_model_comes_back_from_the_state(tmp_path: Path) -> None:
+    go(MINI, tmp_path)
+    model = tmp_path / "model.safetensors"
+    before = model.read_bytes()
+    model.unlink()
+    assert not go(MINI, tmp_path).trained
+    assert model.read_bytes() == before
+
+
+def test_training_on_drops_what_was_found_for_the_weights_before(tmp_path: Path) -> None:
+    go(MINI, tmp_path)
+    for name in ("validation.json", "tune-em.json", "tune-em-decay.json"):
+        (tmp_path / name).write_text("{}")
+    go(MINI, tmp_path)  # finished: nothing changes
+    assert (tmp_path / "tune-em.json").exists()
+    go(replace(MINI, steps=25), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN
+
+
 def test_a_run_does_not_go_on_with_other_instances(tmp_path: Path) -> None:
     go(MINI, tmp_path)
     longer, other = replace(MINI, steps=30), instances(replace(MINI, seed=5))

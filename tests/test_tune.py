@@ -68,6 +68,19 @@ def test_with_as_is_or_another_file_the_weights_stay(run: Path, tmp_path: Path) 
     assert (run / "model.safetensors").read_bytes() == before
 
 
+def test_settings_found_for_other_weights_are_dropped(run: Path) -> None:
+    table(run, "--as-is")
+    other = run / "tune-em-decay.json"
+    other.write_text("{}")
+    table(run, "--as-is")
+    assert other.exists()
+    table(run)  # Euler prefers another checkpoint
+    assert not other.exists()
+    other.write_text("{}")
+    table(run)
+    assert other.exists()
+
+
 def test_a_tie_goes_to_the_latest_average(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert main(["train", "sudoku-mini", "--out", str(out), "--steps", "3", "--keep", "1,2", *FAST]) == 0

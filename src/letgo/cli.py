@@ -55,8 +55,9 @@ def _real(least: float, most: float = math.inf) -> Callable[[str], float]:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"expected a number from {least:g} to {most:g}, got '{text}'")
+        if not least <= value <= most or math.isinf(value):
+            span = f"from {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+            raise argparse.ArgumentTypeError(f"expected a number {span}, got '{text}'")
         return value
 
     return number
@@ -79,10 +80,10 @@ def _common(parser: argparse.ArgumentParser) -> None:
 def _sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=_at_least(1), help="sampler steps (default: the model's own)")
     parser.add_argument("--seed", type=seed, default=0, help="seed of instances and noise (default 0)")
-    parser.add_argument("--sigma", type=float, help="noise scale of em and em-decay (default: as tuned)")
-    parser.add_argument("--tau-start", type=float, help="progress 1 - t at which em-decay begins to fall")
-    parser.add_argument("--variance", type=float, default=1.0, help="factor on the rule's variance (Figure 11)")
-    parser.add_argument("--soft-until", type=float, help="t*: soft pinning while t >= t* (default: always hard)")
+    parser.add_argument("--sigma", type=_real(0.0), help="noise scale of em and em-decay (default: as tuned)")
+    parser.add_argument("--tau-start", type=_real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall")
+    parser.add_argument("--variance", type=_real(0.0), default=1.0, help="factor on the rule's variance (Figure 11)")
+    parser.add_argument("--soft-until", type=_real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--batch", type=_at_least(1), help="boards sampled together")
     parser.add_argument(

@@ -213,10 +213,12 @@ def tune(args: argparse.Namespace) -> int:
     if args.out is None and (args.run in shipped() or args.run.startswith("hub:")):
         raise LetgoError(f"'{args.run}' is no run folder, and its settings stay as they are; give --out FILE")
     solver = load(args.run, args.device, not args.plain, args.threads)
+    folder, step = locate(args.run)
+    if args.out is None and step is not None:
+        raise LetgoError(f"{folder} would take the settings of its step {step} for those of its model; give --out FILE")
     refuse_test(solver.task, args.data)
     regime = args.regime or ("valid" if "valid" in solver.task.regimes else solver.task.regimes[0])
     problem = instances(solver.task, regime, args.count, args.seed, args.data, purpose="valid")
-    folder, step = locate(args.run)
     picked = None
     if step is None and not args.as_is:
         show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)

@@ -41,7 +41,10 @@ def configure(args: argparse.Namespace) -> Config:
         "full_gradient": args.full_gradient or None,
         "simple_weight": args.simple_weight,
     }
-    return replace(config, **{k: v for k, v in given.items() if v is not None})
+    config = replace(config, **{k: v for k, v in given.items() if v is not None})
+    if config.optimizer == "muon" and config.network != "transformer":
+        raise LetgoError(f"muon is for Transformers, and {config.name} has another network; leave --optimizer out")
+    return config
 
 
 def training_instances(config: Config, data: str | None) -> Problem:

@@ -106,7 +106,8 @@ class Run:
     def begin(self, tensorboard: bool) -> None:
         write_json(self.out / "config.json", self.config.as_dict())
         remove_leftovers(self.out)
-        (self.out / "validation.json").unlink(missing_ok=True)  # it speaks of weights that are about to be replaced
+        for path in (self.out / "validation.json", *self.out.glob("tune-*.json")):
+            path.unlink(missing_ok=True)  # they speak of weights that are about to be replaced
         _drop_later_lines(self.out / "metrics.jsonl", self.step)
         self.writer = _summary_writer(self.out) if tensorboard else None
 
@@ -120,6 +121,12 @@ class Run:
     def keep(self, step: int, **kinds: dict[str, Tensor]) -> None:
         both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
         save_weights(self.out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
+
+    def repair(self) -> None:
+        """A model that was deleted comes back from the state."""
+        if self.state is not None and not (self.out / "model.safetensors").exists():
+            write_json(self.out / "config.json", self.config.as_dict())
+            save_weights(self.out / "model.safetensors", self.state["ema"])
 
     def save(self, state: dict[str, Any]) -> None:
         """The state last: killed in between, a run is behind its model and trains on instead of keeping an old one."""
@@ -153,6 +160,8 @@ def train(
     deadline = math.inf if max_seconds is None else started + max_seconds
     folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
     runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
+    for run in runs:
+        run.repair()
     if all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs):
         for run in runs:
             remove_leftovers(run.out)  # of a process that was killed after its last step

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from letgo.errors import LetgoError
 from letgo.fast import supported
-from letgo.fast.cuda import captured
+from letgo.fast.cuda import captured, many_builds
 from letgo.muon import Muon
 from letgo.pinning import Clues
 from letgo.presets import Config
@@ -258,7 +258,8 @@ class Trainer:
             self.graph.replay()
         else:
             self.optimizer.zero_grad(set_to_none=True)
-            self._body()
+            with many_builds():
+                self._body()
             self.warm_steps += 1
             if self.capture and self.warm_steps == WARM_STEPS:
                 self._capture()

@@ -134,8 +134,12 @@ def pick_checkpoint(
 
 def keep_checkpoint(folder: Path, picked: dict[str, Any]) -> None:
     """The picked weights become the run's model, so that it is measured as it was tuned."""
-    wanted = picked["step"], picked["weights"]
-    save_weights(folder / "model.safetensors", next(w for *which, w in kept_weights(folder) if tuple(which) == wanted))
+    wanted, model = (picked["step"], picked["weights"]), folder / "model.safetensors"
+    before = model.read_bytes() if model.exists() else b""
+    save_weights(model, next(w for *which, w in kept_weights(folder) if tuple(which) == wanted))
+    if model.read_bytes() != before:
+        for path in folder.glob("tune-*.json"):
+            path.unlink()  # found for other weights
     write_json(folder / "config.json", {**read_json(folder / "config.json"), "weights": picked["weights"]})
     path = folder / "validation.json"
     known = read_json(path) if path.exists() else {}

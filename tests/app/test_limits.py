@@ -203,6 +203,19 @@ def test_a_failing_batch_says_so_and_stops_nobody_else(client, monkeypatch, capf
     assert "out of memory" in capfd.readouterr().err
 
 
+def test_a_server_that_cannot_import_torch_says_so_and_ends(monkeypatch):
+    from letgo.app.catalog import Catalog
+    from letgo.app.server import Held
+    from letgo.errors import LetgoError
+
+    monkeypatch.setitem(sys.modules, "letgo.app.scheduler", None)
+    held = Held(Catalog([]), 4)
+    held.start()
+    with pytest.raises(LetgoError, match=r"the models could not be read: .*letgo\.app\.scheduler"):
+        held.catalog.wait()
+    held.close()
+
+
 def test_the_command_serves_the_page_and_ends_with_ctrl_c():
     command = [sys.executable, "-m", "letgo", "app", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

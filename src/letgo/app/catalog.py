@@ -46,19 +46,22 @@ class Catalog:
 
     def load(self) -> None:
         """Import torch, read all models; a failure is kept in words for whoever asks."""
-        from letgo.checkpoints import shipped
-        from letgo.solver import load, pick_device
-
         try:
+            from letgo.checkpoints import shipped
+            from letgo.solver import load, pick_device
+
             for name in [*shipped(), *self.folders]:
                 if name not in self.solvers:
                     solver = load(name, self.device, fast=pick_device(self.device).type == "cpu")
                     self.solvers[name] = solver
                     self.cards[name] = describe(name, solver, "shipped" if name in shipped() else "local")
         except Exception as error:
-            self.failure = str(error) or type(error).__name__
-        finally:
-            self.ready.set()
+            self.fail(error)
+        self.ready.set()
+
+    def fail(self, error: Exception) -> None:
+        self.failure = str(error) or type(error).__name__
+        self.ready.set()
 
     def wait(self) -> None:
         self.ready.wait()

@@ -133,11 +133,14 @@ class Held:
         threading.Thread(target=self._load, name="letgo-load", daemon=True).start()
 
     def _load(self) -> None:
-        from letgo.app.scheduler import Scheduler
+        try:
+            from letgo.app.scheduler import Scheduler
 
-        self.scheduler = Scheduler(self.queue)
-        self.scheduler.start()
-        self.catalog.load()
+            self.scheduler = Scheduler(self.queue)
+            self.scheduler.start()
+            self.catalog.load()
+        except Exception as error:  # torch itself may be broken
+            self.catalog.fail(error)
 
     def hang_up(self) -> None:
         if self.scheduler is not None:

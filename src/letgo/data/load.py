@@ -45,11 +45,16 @@ def load_problems(path: FilePath, task: Task, solved: bool = False) -> Problem:
 def load_split(data: FilePath, task: Task, split: str) -> Problem:
     """'train', 'valid' or 'test' of a folder (or of the hub's data set); a file is taken for any of them.
 
-    The hub's data sets have no validation file: there the last rows of train.csv are held out for it.
+    The hub's data sets have no validation file: there the last rows of train.csv are held out for it. So they are of a
+    file called train.* with no valid.* beside it, since its folder may be given the next time.
     """
     folder = _folder(data, task.name)
     if folder is None:
-        return load_problems(data, task, solved=split == "train")
+        problem = load_problems(data, task, solved=split == "train")
+        if split == "test" or not _lends_rows(Path(data)):
+            return problem
+        kept = len(problem) - _held_out(len(problem))
+        return problem[:kept] if split == "train" else problem[kept:]
     own = _split_file(folder, split)
     if own is not None and (split != "train" or _split_file(folder, "valid") is not None):
         return load_problems(own, task)
@@ -72,7 +77,7 @@ def load_training(data: FilePath, task: Task, count: int, rng: np.random.Generat
     if task.name != "sudoku-extreme" or path is None or file_kind(path) != "csv":
         return load_split(data, task, "train")
     table = read_sudoku_extreme(path)
-    if folder is not None and _split_file(folder, "valid") is None:
+    if _lends_rows(Path(path)):
         table = table[: len(table) - _held_out(len(table))]
     made_up = any(name.startswith("generated_") for name in table.source_names)
     return (sample_by_source(table, count, rng) if made_up and has_all_groups(table) else table).problem
@@ -110,6 +115,11 @@ def _folder(data: FilePath, task: str) -> Path | None:
 def _split_file(folder: Path, split: str) -> Path | None:
     paths = (folder / f"{split}.{suffix}" for suffix in SUFFIXES)
     return next((path for path in paths if path.is_file()), None)
+
+
+def _lends_rows(path: Path) -> bool:
+    """Whether a file's last rows are held out for validation."""
+    return path.name.startswith("train.") and _split_file(path.parent, "valid") is None
 
 
 def _held_out(rows: int) -> int:

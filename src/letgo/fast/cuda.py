@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+MOST_BUILDS = 256  # of one function in one process
 
 
 @cache
@@ -37,6 +41,14 @@ def captured(work: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph
     finally:
         gc.enable()
     return graph
+
+
+def many_builds() -> AbstractContextManager[Any]:
+    """torch.compile leaves a function alone after 8 builds unless told: every trainer, rule and shape needs its own."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:  # nothing is compiled in this process
+        return nullcontext()
+    return dynamo.config.patch(recompile_limit=MOST_BUILDS, accumulated_recompile_limit=MOST_BUILDS)
 
 
 @cache

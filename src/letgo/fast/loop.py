@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from letgo.errors import LetgoError
-from letgo.fast.cuda import captured
+from letgo.fast.cuda import captured, many_builds
 from letgo.kernels import EulerMaruyama, Kernel, Rule, Tempered, Transition, euler_maruyama
 from letgo.models.transformer import Transformer
 from letgo.paths import GaussianPath
@@ -28,7 +28,6 @@ from letgo.sampling import Grid, Snapshot, checked_grid, reverse_step, starting_
 from letgo.shapes import State, Time
 
 MOST_STEPS = 4096  # that one graph has room for; longer runs get their own
-MOST_BUILDS = 256  # compiled steps in one process; torch refuses more than 8 unless told
 WARM_STEPS = 3  # before a step is captured: by then every kernel is compiled and loaded
 
 Kind = Any  # what a rule is without its numbers: `EulerMaruyama`, or the rule itself
@@ -179,33 +178,32 @@ class Loop:
         self.network = network
         if compiled and isinstance(network, Transformer) and supported(network):
             self.network = Fused(network)
-        self.steps: dict[tuple[Any, ...], Step] = {}
+        self.steps: dict[tuple[tuple[Any, ...], int], Step] = {}
+        self.latest: tuple[Any, ...] = ()
         self.pool: Any = None
 
     def step(self, rule: Rule, count: int, clues: Clues, context: Tensor | None) -> Step:
         """The step for such inputs, built where it is new."""
         kind, room = kind_of(rule), MOST_STEPS * -(-count // MOST_STEPS)
-        shape = None if context is None else (context.shape, context.dtype)
-        key = (kind, room, clues.values.shape, clues.values.device, clues.soft_until, shape)
-        if key not in self.steps:
-            self.steps[key] = self._build(kind, Buffers.like(clues, context, room), clues.soft_until)
-        return self.steps[key]
+        batch, *shape = clues.values.shape
+        about = None if context is None else (context.shape[1:], context.dtype)
+        self.latest = (kind, room, *shape, clues.values.device, clues.soft_until, about)
+        if (self.latest, batch) not in self.steps:
+            self.steps[self.latest, batch] = self._build(kind, Buffers.like(clues, context, room), clues.soft_until)
+        return self.steps[self.latest, batch]
 
     def sizes(self) -> set[int]:
-        """Batch sizes that some step has been built for."""
-        return {len(step.buffers.x) for step in self.steps.values()}
+        """Batch sizes that the latest step has been built for."""
+        return {batch for kind, batch in self.steps if kind == self.latest}
 
     def _build(self, kind: Kind, buffers: Buffers, soft_until: float) -> Step:
         inputs = (self.network, self.path, kind, soft_until, buffers)
         if not self.compiled:
             return Step(lambda: advance(*inputs), buffers)
-        import torch._dynamo
-
         function = compiled_advance()
         step = Step(lambda: function(*inputs), buffers)
-        limits = {"recompile_limit": MOST_BUILDS, "accumulated_recompile_limit": MOST_BUILDS}
         try:
-            with torch.no_grad(), torch._dynamo.config.patch(limits):
+            with torch.no_grad(), many_builds():
                 if buffers.x.device.type != "cuda":
                     step.work()  # compiled now, so that a failure is told here
                     return step

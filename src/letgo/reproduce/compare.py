@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import Any
 
 from letgo.metrics import Score, pool
 from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
+from letgo.presets import PRESETS
 from letgo.reproduce.store import NOTES, Report, Store
 
 MEANS = ("codeword_distance", "violation_rate")  # all other scores are rates
@@ -67,8 +67,11 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
     )
 
 
-def same_training(found: Result, cell: Cell) -> bool:
-    """Whether another model's reports belong beside a cell: same task, same objective."""
+def same_training(name: str, found: Result, cell: Cell) -> bool:
+    """Whether another model's reports belong beside a cell: same boards and representation, same objective."""
+    other, own = PRESETS.get(name), PRESETS.get(cell.model)
+    if other and own and any(getattr(other, key) != getattr(own, key) for key in ("task_options", "codec", "path")):
+        return False
     facts = {(r.get("task"), r.get("objective")) for r in found.reports.values()}
     wanted = "simple" if cell.objective == "baseline" else "self-correction"
     return facts == {(cell.column.model, wanted)}
@@ -112,10 +115,10 @@ def miss(store: Store, found: Result) -> Miss | None:
 
 
 def why(store: Store, found: Result, limit: float) -> str:
-    """A written note where there is one, else what is known to differ from the paper's run."""
-    notes: Any = store.read(NOTES) or {}
-    if found.cell.name in notes:
-        return notes[found.cell.name]
+    """A written note where there is one for that run, else what is known to differ from the paper's."""
+    for note in store.reports(NOTES):
+        if found.cell.name in note["cells"] and note["training_steps"] in (None, found.steps):
+            return note["text"]
     reasons = []
     lower = found.cell.table.lower_is_better
     if found.low is not None and found.high is not None and (found.low <= limit if lower else found.high >= limit):

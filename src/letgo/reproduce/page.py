@@ -101,7 +101,7 @@ class Page:
         """Other recipes measured in the same cell, by the name of their model."""
         names = dict.fromkeys(split_seed(name)[0] for name in self.store.models())
         found = [(name, self.result(cell, name)) for name in names if name not in KNOWN]
-        return [(name, one) for name, one in found if one is not None and same_training(one, cell)]
+        return [(name, one) for name, one in found if one is not None and same_training(name, one, cell)]
 
     def missed(self, found: Result) -> bool:
         return not self.quick and miss(self.store, found) is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,23 @@ def split_seed(name: str) -> tuple[str, int]:
 
 def seeded(model: str, seed: int) -> str:
     return model if seed == 0 else f"{model}.s{seed}"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time, where the system can say so."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 class Store:
@@ -62,8 +82,10 @@ class Store:
             more = size(old) > size(report) or passes(old) > passes(report)
             return more and not self.stale(old, report)
 
-        self._files[name] = [*filter(stays, self.reports(name)), report]
-        write_json(self.folder / f"{name}.json", self._files[name])
+        with locked(self.folder):  # another process may add to the same file
+            self._files.pop(name, None)
+            self._files[name] = [*filter(stays, self.reports(name)), report]
+            write_json(self.folder / f"{name}.json", self._files[name])
 
     def stale(self, old: Report, new: Report) -> bool:
         """Whether the model, its tuned settings or the data file have changed since."""
