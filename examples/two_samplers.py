@@ -21,7 +21,7 @@ parser.add_argument("--model", default="sudoku-baseline")
 parser.add_argument("--seed", type=int, default=7)
 options = parser.parse_args()
 
-solver = letgo.load(options.model)
+solver = letgo.load(options.model, precision="fp32")  # the same picture on every CPU
 rng = np.random.default_rng(options.seed)
 while True:
     problem = solver.task.generate(1, rng, "21")

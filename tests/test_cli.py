@@ -111,6 +111,12 @@ def numbers(text: str) -> dict[str, Any]:
         ("train connectivity --optimizer muon --out OUT", "muon is for Transformers"),
         ("tune RUN@1 --rule em --count 5", "settings of its step 1 for those of its model; give --out FILE"),
         ("tune RUN --rule em --count 3", "5 folds need at least 5 instances, got 3"),
+        ("tune RUN --rule em --tau-starts 0.5", "takes no --tau-starts; use em-decay"),
+        ("tune RUN --rule em --count 5 --out RUN", "this is a directory; name a file in it"),
+        ("evaluate RUN --rule ddpm --count 3 --out RUN", "this is a directory; name a file in it"),
+        ("evaluate RUN --rule ddpm --count 3 --out RUN/config.json/x.json", "config.json cannot be written to"),
+        ("solve sudoku-extrem 123", "no task, model or run folder 'sudoku-extrem'; there are sudoku, "),
+        ("solve --threads 100000", "--threads: expected a number of threads from 1 to "),
         ("fly RUN", "invalid choice: 'fly'"),
     ],
 )
@@ -131,6 +137,74 @@ def test_a_fault_costs_one_line_and_code_2(
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "out" / "state.pt").exists()
+
+
+@pytest.mark.parametrize("words", [[""], ["sudoku", ""], ["--file", ""], ["", "--json"]])
+def test_an_empty_word_is_no_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "empty" in captured.err or "no name given" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/locked/x.npz"), "letgo: /locked/x.npz: Permission denied"),
+        (MemoryError(), "letgo: not enough memory for that"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "letgo: not enough memory for that"),
+    ],
+)
+def test_what_the_machine_refuses_is_said_in_a_line(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*words: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("letgo.commands.load", refuse)
+    assert main(["evaluate", "sudoku-mini", "--rule", "ddpm"]) == 2
+    assert capsys.readouterr().err.startswith(message)
+    with pytest.raises(type(error)):
+        main(["evaluate", "sudoku-mini", "--rule", "ddpm", "--debug"])
+
+
+def test_puzzles_without_answers_are_measured_with_their_own_clues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their blanks are no symbols: clues drawn from those would clash."""
+    path = tmp_path / "puzzles.txt"
+    path.write_text("\n".join([NEARLY] * 3 + ["1..4..............."[:16]] * 3))
+    words = ["evaluate", "sudoku-mini", "--rule", "tweedie", "--data", str(path), "--count", "6", "--steps", "30"]
+    assert main([*words, "--json"]) == 0
+    report = numbers(capsys.readouterr().out)
+    assert report["regime"] == "file"
+    assert report["validity"]["value"] > 0.6
+    assert main([*words, "--regime", "hard"]) == 2
+    assert "bring their own clues; leave --regime out" in capsys.readouterr().err
+    path.write_text("\n".join([DONE] * 6))  # complete boards: clues are drawn as the regime says
+    assert main([*words, "--json", "--regime", "hard"]) == 0
+    assert numbers(capsys.readouterr().out)["regime"] == "hard"
+
+
+def test_graphs_without_answers_have_no_entries_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "graphs.txt"
+    path.write_text("010000/101000/010000/000010/000100/000000\n")
+    words = ["evaluate", "connectivity", "--rule", "tweedie", "--regime", "6", "--data", str(path), "--count", "1"]
+    assert main([*words, "--steps", "3", "--json"]) == 0
+    report = numbers(capsys.readouterr().out)
+    assert "element_accuracy" not in report
+    assert report["all_joined"]["value"] == 0
+
+
+def test_settings_tuned_for_other_steps_are_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", "sudoku-mini", "--rule", "em-decay", "--count", "2"]
+    assert main([*words, "--steps", "5"]) == 0
+    assert "em-decay was tuned for 50 steps, not 5" in capsys.readouterr().err
+    for more in (["--sigma", "7"], ["--quiet"]):
+        assert main([*words, "--steps", "5", *more]) == 0
+        assert "tuned" not in capsys.readouterr().err
+    assert main(words) == 0
+    assert "tuned" not in capsys.readouterr().err
 
 
 def test_faults_in_a_file_name_its_line(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

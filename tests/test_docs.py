@@ -87,11 +87,13 @@ def test_every_card_names_data_licence_steps_and_scores_with_n(name):
 
 
 def test_the_readme_python_runs_as_printed(capsys):
-    [code, _] = blocks("README.md", "python")
+    code, sampler = blocks("README.md", "python")
     names: dict = {}
     exec(code, names)
     assert names["answer"].solved
     assert names["answer"].board.startswith("534678912672195348")
+    exec(sampler, {})
+    assert capsys.readouterr().out.endswith("torch.Size([8, 16, 4])\n")
 
 
 def test_the_contributed_update_rule_has_under_ten_lines_and_works(monkeypatch):

@@ -88,12 +88,13 @@ def test_an_impossible_rate_is_refused(successes: int, trials: int) -> None:
         Rate(successes, trials)
 
 
-@cases(values=st.lists(st.floats(-100, 100), min_size=2, max_size=50))
+@cases(values=st.lists(st.floats(0, 100), min_size=2, max_size=50))
 def test_a_mean_has_the_normal_interval(values: list[float]) -> None:
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     estimate = Mean(torch.tensor(values, dtype=torch.float64))
     assert estimate.value == pytest.approx(mean, abs=1e-9)
-    assert estimate.interval95 == pytest.approx(statistics_interval(mean, error), abs=1e-6)
+    low, high = statistics_interval(mean, error)
+    assert estimate.interval95 == pytest.approx((max(0.0, low), high), abs=1e-6)
     assert estimate.n == len(values)
 
 
@@ -327,3 +328,9 @@ def test_pooled_means_are_the_mean_of_all_boards() -> None:
         1.959964 * math.hypot(*errors) / 1000, rel=1e-5
     )
     assert pool([Mean(torch.ones(1)).as_dict(), Mean(torch.ones(3)).as_dict()], False)["low"] is None
+
+
+def test_a_mean_of_shares_stays_between_0_and_1() -> None:
+    assert Mean(torch.tensor([0.0, 0.0, 0.1])).interval95[0] == 0.0
+    assert Mean(torch.tensor([1.0, 1.0, 0.9]), most=1.0).interval95[1] == 1.0
+    assert Mean(torch.tensor([1.0, 3.0])).interval95[1] > 3

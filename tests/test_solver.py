@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import letgo
-from letgo.checkpoints import write_json
+from letgo.checkpoints import locate, write_json
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.evaluate import evaluate, instances
@@ -369,7 +369,7 @@ def test_wrong_input_is_refused_in_one_line(do: Callable[[Solver], object], mess
 
 
 def test_devices_are_checked() -> None:
-    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("cpu") == pick_device(torch.device("cpu")) == torch.device("cpu")
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
     with pytest.raises(LetgoError, match="unknown device 'tpu'"):
         pick_device("tpu")
@@ -480,3 +480,11 @@ def test_a_trained_folder_loads_as_a_solver(tmp_path: Path) -> None:
     assert solver.config == config
     assert solver.folder == tmp_path
     assert solver.solve([PUZZLES[0]], steps=2)[0].board == PUZZLES[0]
+
+
+def test_a_run_folder_may_be_a_path_and_errors_have_a_name_at_the_top() -> None:
+    solver = letgo.load(locate("sudoku-mini")[0], torch.device("cpu"))
+    assert solver.config.name == "sudoku-mini"
+    for count in (0, -1):
+        with pytest.raises(letgo.LetgoError, match="count must be at least 1"):
+            solver.generate(count)

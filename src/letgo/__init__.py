@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["LetgoError", "__version__", "load"]
 
 if TYPE_CHECKING:
+    from letgo.errors import LetgoError
     from letgo.solver import load
 
 
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from letgo.solver import load
 
         return load
+    if name == "LetgoError":
+        from letgo.errors import LetgoError
+
+        return LetgoError
     if name in ("paths", "kernels", "tasks", "codecs", "sampling", "metrics"):
         from importlib import import_module
 

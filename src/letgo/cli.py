@@ -42,6 +42,13 @@ def _at_least(least: int) -> Callable[[str], int]:
     return whole_number
 
 
+def _threads(text: str) -> int:
+    most = os.cpu_count() or 1
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"expected a number of threads from 1 to {most}, got '{text}'")
+    return int(text)
+
+
 def seed(text: str) -> int:
     """32 bits: a training step's seed is (seed, step)."""
     if not text.isdecimal() or int(text) >= 2**32:
@@ -71,7 +78,7 @@ def _list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=_at_least(1), default=1, help="CPU threads; more than 1 pays only if idle")
+    parser.add_argument("--threads", type=_threads, default=1, help="CPU threads; more than 1 pays only if idle")
     parser.add_argument("--progress", action="store_true", help="show progress even where stderr is no terminal")
     parser.add_argument("--quiet", action="store_true", help="no progress, no remarks")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -123,7 +130,7 @@ def build_parser() -> Parser:
 
     generate = commands.add_parser("generate", help="draw boards without clues")
     generate.add_argument("name", metavar="NAME", help="a task or model")
-    generate.add_argument("--count", type=_at_least(1), default=1)
+    generate.add_argument("--count", type=_at_least(1), default=1, help="boards (default 1)")
     generate.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
     generate.add_argument("--rule", help="default: what draws most valid boards, by the model's card")
     generate.add_argument("--json", action="store_true", help="one object with boards, their validity and the rate")
@@ -147,7 +154,9 @@ def build_parser() -> Parser:
     train.add_argument("--seeds", type=_list_of(seed), help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     train.add_argument("--batch", type=_at_least(1))
-    train.add_argument("--optimizer", choices=["adam", "muon"], help="adam is the paper's; muon needs fewer steps")
+    train.add_argument(
+        "--optimizer", choices=["adam", "muon"], help="adam (the paper's), or muon for the blocks' matrices"
+    )
     train.add_argument("--learning-rate", type=_real(0.0))
     train.add_argument("--warmup", type=_at_least(0), help="steps of linear warm-up")
     train.add_argument(
@@ -181,18 +190,18 @@ def build_parser() -> Parser:
     _common(evaluate)
 
     tune = commands.add_parser("tune", help="choose the checkpoint, sigma and tau_start on validation instances")
-    tune.add_argument("run", metavar="RUN")
+    tune.add_argument("run", metavar="RUN", help="a run folder; a shipped name with --out")
     tune.add_argument("--rule", required=True, choices=["em", "em-decay"])
-    tune.add_argument("--regime")
-    tune.add_argument("--count", type=_at_least(1), default=500)
-    tune.add_argument("--steps", type=_at_least(1))
-    tune.add_argument("--seed", type=seed, default=0)
+    tune.add_argument("--regime", help="of the validation instances (default: the task's first)")
+    tune.add_argument("--count", type=_at_least(1), default=500, help="validation instances (default 500)")
+    tune.add_argument("--steps", type=_at_least(1), help="sampler steps (default: the model's own)")
+    tune.add_argument("--seed", type=seed, default=0, help="seed of instances and noise (default 0)")
     tune.add_argument("--sigmas", type=_list_of(_real(0.0)), help="values to try, e.g. 0.05,0.1,0.2")
     tune.add_argument("--tau-starts", type=_list_of(_real(0.0, 1.0)), help="values to try, e.g. 0.6,0.7,0.8")
     tune.add_argument("--quick", action="store_true", help="a smaller grid around the paper's settings")
     tune.add_argument("--as-is", action="store_true", help="tune the weights that RUN has; pick no checkpoint by Euler")
     tune.add_argument("--data", help="validation instances: a file, a folder with valid.csv, or hub")
-    tune.add_argument("--device", default="auto")
+    tune.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     tune.add_argument("--plain", action="store_true", help="no compilation")
     tune.add_argument("--batch", type=_at_least(1))
     tune.add_argument("--json", action="store_true")
@@ -268,6 +277,16 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left; say nothing more
         return 141
+    except OSError as error:
+        if debug or error.filename is None:
+            raise
+        print(f"letgo: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if debug or not (isinstance(error, MemoryError) or "memory" in str(error)):  # torch's is a RuntimeError
+            raise
+        print("letgo: not enough memory for that; ask for less at a time (--count, --batch)", file=sys.stderr)
+        return 2
 
 
 def _dispatch(words: list[str]) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from letgo.checkpoints import is_folder, locate, read_json, shipped, write_json
+from letgo.data.files import refuse_unwritable
 from letgo.data.puzzles import read_puzzles
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
@@ -28,6 +30,13 @@ def _settings(args: argparse.Namespace) -> dict[str, float | None]:
     return {name: getattr(args, name) for name in names}
 
 
+def _remark(solver: Solver, rule: str, args: argparse.Namespace) -> None:
+    """Tuned settings are for the steps that they were tuned with: EM decay diverges with far fewer."""
+    made_for, steps = solver.tuned_steps(rule), solver.steps(args.steps)
+    if made_for not in (None, steps) and args.sigma is None and not args.quiet:
+        print(f"letgo: {rule} was tuned for {made_for} steps, not {steps}; with others give --sigma", file=sys.stderr)
+
+
 def _load_for(name: str | None, args: argparse.Namespace) -> Solver:
     """The model that NAME and --model ask for; a task's own model has the task's name."""
     model: str | None = args.model
@@ -43,6 +52,8 @@ def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     """NAME is a task or a model; a first word that is neither is a puzzle."""
     if not words:
         return None, []
+    if words[0] == "":
+        return None, words
     known = words[0] in TASKS or words[0] in PRESETS or words[0] in shipped()
     if known or words[0].startswith("hub:") or is_folder(Path(words[0].rpartition("@")[0] or words[0])):
         return words[0], words[1:]
@@ -65,11 +76,16 @@ def _parse_words(solver: Solver, puzzles: list[str]) -> Problem:
 def solve(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     name, puzzles = _name_and_puzzles(args.words)
-    if puzzles and args.file:
+    if puzzles and args.file is not None:
         raise LetgoError("give puzzles as words or by --file, not both")
+    if args.file == "" or "" in puzzles:
+        raise LetgoError("the puzzle is empty; leave it out to see an example" if puzzles else "--file: no name given")
+    if name is None and args.model is None and puzzles and re.match("[a-z]{3}", puzzles[0]):
+        known = ", ".join(dict.fromkeys([*TASKS, *shipped()]))
+        raise LetgoError(f"no task, model or run folder '{puzzles[0]}'; there are {known}")
     solver = _load_for(name, args)
-    example = not puzzles and not args.file
-    if args.file:
+    example = not puzzles and args.file is None
+    if args.file is not None:
         problem = read_puzzles(args.file, solver.task)
     elif puzzles:
         problem = _parse_words(solver, puzzles)
@@ -83,6 +99,7 @@ def solve(args: argparse.Namespace) -> int:
         args.tries = 1
     show = Progress("solved", args.progress, args.quiet or len(problem) == 1)
     settings = {**_settings(args), "soft_until": args.soft_until}
+    _remark(solver, args.rule, args)
     answers = solver.solve(
         problem, args.rule, args.steps, args.tries, args.seed, not args.no_verify, args.batch, show, **settings
     )
@@ -127,6 +144,7 @@ def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
 def generate(args: argparse.Namespace) -> int:
     solver = _load_for(args.name, args)
     problem, name = solver.empty(args.count), args.rule or solver.generation_rule()
+    _remark(solver, name, args)
     rule, used = solver.rule(name, **_settings(args))  # pyright: ignore[reportArgumentType]
     show = Progress("sampled", args.progress, args.quiet)
     x = solver.sample(problem, rule, args.steps, args.seed, 0, args.batch, args.soft_until, show)
@@ -148,24 +166,30 @@ def generate(args: argparse.Namespace) -> int:
             print(line)
     if not args.quiet:
         invalid = int((~valid).sum())
-        print(f"{len(lines) - invalid} of {len(lines)} obey the rules ({name})", file=sys.stderr)
+        clues = "; it never saw a board without clues" if solver.config.masks == "data" else ""
+        print(f"{len(lines) - invalid} of {len(lines)} obey the rules ({name}){clues}", file=sys.stderr)
     return 0
 
 
 def evaluate(args: argparse.Namespace) -> int:
+    from letgo.evaluate import KEEPING, instances, solved
     from letgo.evaluate import evaluate as measure
-    from letgo.evaluate import instances
 
+    refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
+    _remark(solver, args.rule, args)
+    if solver.task.name == "sudoku-extreme" and args.data is None and not args.quiet:
+        print("letgo: minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     scores = measure(
         solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show,
         **_settings(args),
     )  # fmt: skip
+    own_clues = args.data is not None and solver.task.name not in KEEPING and not solved(problem, solver.task)
     report = {
         "model": args.model,
-        "regime": args.regime or solver.task.regimes[0],
+        "regime": "file" if own_clues else args.regime or solver.task.regimes[0],
         **scores,
         "command": args.command_line,
     }
@@ -209,7 +233,10 @@ def tune(args: argparse.Namespace) -> int:
     from letgo.tune import tune as choose
 
     if args.regime == "test":
-        raise LetgoError("tuning never looks at test instances; leave --regime out, or say --regime valid")
+        raise LetgoError("tuning never looks at test instances; leave --regime out")
+    if args.tau_starts is not None and args.rule == "em":
+        raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
+    refuse_unwritable(args.out)
     if args.out is None and (args.run in shipped() or args.run.startswith("hub:")):
         raise LetgoError(f"'{args.run}' is no run folder, and its settings stay as they are; give --out FILE")
     solver = load(args.run, args.device, not args.plain, args.threads)

@@ -11,12 +11,14 @@ import torch
 
 from letgo.bench import bench_sample, bench_train, summary
 from letgo.checkpoints import write_json
+from letgo.data.files import refuse_unwritable
 from letgo.errors import LetgoError
 from letgo.presets import preset
 from letgo.solver import pick_device
 
 
 def run(args: argparse.Namespace) -> int:
+    refuse_unwritable(args.out)
     config, device = preset(args.preset), pick_device(args.device)
     torch.set_num_threads(args.threads)
     watched = not args.quiet and (args.progress or sys.stderr.isatty())

@@ -16,6 +16,8 @@ from letgo.rng import data_rng
 from letgo.solver import Solver, calls_per_step
 from letgo.tasks import Problem, Task
 
+KEEPING = ("sudoku-extreme", "maze", "connectivity")
+
 
 def instances(
     task: Task, regime: str | None, count: int, seed: int, data: str | None = None, purpose: str = "test"
@@ -39,9 +41,21 @@ def instances(
     if task.name == "connectivity" and asked:
         _check_nodes(data, table, regime)
     chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
-    if task.name in ("sudoku-extreme", "maze", "connectivity"):
-        return chosen  # these keep the clues that came with them
+    if brings_clues(chosen, task):
+        if task.name not in KEEPING and asked and regime != task.regimes[0]:
+            raise LetgoError(f"{data}: puzzles without answers bring their own clues; leave --regime out")
+        return chosen
     return Problem(chosen.solution, task.masks(chosen.solution, regime, rng), chosen.context)
+
+
+def solved(problem: Problem, task: Task) -> bool:
+    """Whether the answers came with the puzzles."""
+    return bool(task.validate(problem.solution, problem).all())
+
+
+def brings_clues(problem: Problem, task: Task) -> bool:
+    """Instances of some tasks keep the clues that came with them; of others those without answers must."""
+    return task.name in KEEPING or not solved(problem, task)
 
 
 def _check_nodes(data: str, table: Problem, regime: str) -> None:
@@ -109,10 +123,13 @@ def extra_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dic
     """What only this task has: IRED's element-wise scores for graphs, shortest paths for mazes."""
     boards = tries[0]
     if task.name == "connectivity":
+        floor = {"all_joined": metrics.validity(torch.ones_like(boards), problem, task).as_dict()}
+        if not solved(problem, task):  # nothing to compare the entries with
+            return floor
         return {
             "element_accuracy": metrics.element_accuracy(boards, problem).as_dict(),
             "balanced_accuracy": metrics.balanced_accuracy(boards, problem).as_dict(),
-            "all_joined": metrics.validity(torch.ones_like(boards), problem, task).as_dict(),  # the floor
+            **floor,
         }
     if task.name == "maze":
         from letgo.tasks.maze import marked_share, path_length_optimal
@@ -121,7 +138,7 @@ def extra_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dic
         return {
             "length": metrics.Rate.of(shortest[:, 0]).as_dict(),
             "length_at_k": {"k": len(tries), **metrics.pass_at_k(shortest).as_dict()},
-            "marked_share": metrics.Mean(marked_share(boards, problem)).as_dict(),
+            "marked_share": metrics.Mean(marked_share(boards, problem), most=1.0).as_dict(),
         }
     return {}
 

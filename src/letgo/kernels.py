@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -165,11 +166,11 @@ def make_rule(name: str, sigma: float | None = None, tau_start: float | None = N
             )
         if name == "em" and tau_start is not None:
             raise LetgoError("rule 'em' keeps sigma constant and takes no tau_start; use em-decay")
-        if sigma < 0 or (tau_start is not None and not 0 <= tau_start <= 1):
+        if not 0 <= sigma < math.inf or (tau_start is not None and not 0 <= tau_start <= 1):
             raise LetgoError(f"sigma must be >= 0 and tau_start in [0, 1], got {sigma} and {tau_start}")
         rule = EulerMaruyama(sigma, tau_start)
     else:
         raise LetgoError(f"unknown rule '{name}'; choose one of {', '.join(RULES)}")
-    if variance < 0:
+    if not 0 <= variance < math.inf:
         raise LetgoError(f"variance must be >= 0, got {variance}")
     return rule if variance == 1.0 else Tempered(rule, variance)

@@ -78,12 +78,13 @@ class Rate(Estimate):
 
 @dataclass(frozen=True, eq=False)  # == of tensors is no bool
 class Mean(Estimate):
-    """The mean of one number per board, with the normal interval mean +- 1.96 s / sqrt(n).
+    """The mean of one number per board, with the normal interval mean +- 1.96 s / sqrt(n), cut to what can be.
 
-    It may reach below 0, and it is too sure of itself where all boards give the same number.
+    It is too sure of itself where all boards give the same number.
     """
 
     values: Float[Tensor, "boards"]
+    most: float = math.inf  # the least is 0
 
     @property
     def value(self) -> float:
@@ -98,7 +99,7 @@ class Mean(Estimate):
         if self.n < 2:  # one board has no spread to judge by
             return -math.inf, math.inf
         reach = Z95 * float(self.values.cpu().double().std()) / math.sqrt(self.n)
-        return self.value - reach, self.value + reach
+        return max(0.0, self.value - reach), min(self.most, self.value + reach)
 
 
 @dataclass(frozen=True, eq=False)  # == of tensors is no bool
@@ -144,12 +145,12 @@ def pass_at_k_unbiased(valid: Bool[Tensor, "instances tries"], k: int) -> Mean:
     if not 1 <= k <= tries:
         raise LetgoError(f"pass@{k} from {tries} tries: k must be from 1 to {tries}")
     missed = [math.comb(tries - c, k) / math.comb(tries, k) for c in range(tries + 1)]
-    return Mean(1 - torch.tensor(missed, dtype=torch.float64)[valid.sum(1).cpu()])
+    return Mean(1 - torch.tensor(missed, dtype=torch.float64)[valid.sum(1).cpu()], most=1.0)
 
 
 def violation_rate(boards: Symbols, problem: Problem, task: Task) -> Mean:
     """Per board the fraction of predicted cells that take part in a broken rule (App. O.1, Table 13)."""
-    return _mean_over_predicted(task.violations(boards, problem).float(), problem.given)
+    return Mean(_mean_over_predicted(task.violations(boards, problem).float(), problem.given), most=1.0)
 
 
 def codeword_distance(x: State, given: CellMask, codec: Codec) -> Mean:
@@ -158,15 +159,15 @@ def codeword_distance(x: State, given: CellMask, codec: Codec) -> Mean:
     Digit images are no code: with them it is the distance to some image of the decoded digit.
     """
     squares = (x - codec.encode(codec.decode(x))).square().mean(-1)
-    return Mean(100 * _mean_over_predicted(squares, given).values.sqrt())
+    return Mean(100 * _mean_over_predicted(squares, given).sqrt())
 
 
-def _mean_over_predicted(per_cell: Float[Tensor, "batch cells"], given: CellMask) -> Mean:
+def _mean_over_predicted(per_cell: Float[Tensor, "batch cells"], given: CellMask) -> Float[Tensor, "boards"]:
     """Boards without a predicted cell have nothing to measure and do not count."""
     per_cell, open_cells = per_cell.cpu().double(), ~given.cpu()  # not every device has double precision
     predicted = open_cells.sum(1)
     some = predicted > 0
-    return Mean((per_cell * open_cells).sum(1)[some] / predicted[some])
+    return (per_cell * open_cells).sum(1)[some] / predicted[some]
 
 
 def valid_uniqueness(boards: Symbols, valid: PerBoard) -> Rate:
@@ -254,7 +255,7 @@ def pool(scores: Sequence[Score], is_rate: bool) -> Score:
 
 def element_accuracy(boards: Symbols, problem: Problem) -> Mean:
     """Per graph the share of its N^2 matrix entries that are right, the diagonal included (IRED's accuracy)."""
-    return Mean((boards == problem.solution).float().mean(1))
+    return Mean((boards == problem.solution).float().mean(1), most=1.0)
 
 
 def balanced_accuracy(boards: Symbols, problem: Problem) -> Pooled:

@@ -53,7 +53,8 @@ def calls_per_step(rule: str) -> int:
     return 2 if rule == "heun" else 1
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str | torch.device) -> torch.device:
+    name = str(name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -104,7 +105,7 @@ class Solver:
         self,
         config: Config,
         network: torch.nn.Module,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         folder: Path | None = None,
         fast: bool = True,
         threads: int = 1,
@@ -155,6 +156,11 @@ class Solver:
         if not isinstance(best, dict):
             raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
         return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
+
+    def tuned_steps(self, rule: str) -> int | None:
+        """The sampling steps that the stored settings were tuned with."""
+        path = None if self.folder is None else self.folder / f"tune-{rule}.json"
+        return read_json(path).get("steps") if path is not None and path.is_file() else None
 
     def rule(
         self, name: str, sigma: float | None = None, tau_start: float | None = None, variance: float = 1.0
@@ -415,12 +421,14 @@ class Solver:
         drawn = {
             r["rule"]: r["validity"]["value"]
             for r in card.get("scores", [])
-            if (r["regime"], r["steps"], r["settings"]) == ("gen", self.steps(None), self.tuned(r["rule"]))
+            if r["regime"] in ("gen", "0") and (r["steps"], r["settings"]) == (self.steps(None), self.tuned(r["rule"]))
         }
         return max(drawn, key=drawn.__getitem__, default="tweedie")
 
     def empty(self, count: int) -> Problem:
         """No clues at all; only tasks without a context have such instances."""
+        if count < 1:
+            raise LetgoError(f"count must be at least 1, got {count}")
         if self.config.network == "nlm" or self.task.name == "maze":
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
         board = torch.zeros(count, self.task.cells, dtype=torch.long)
@@ -444,7 +452,9 @@ class Solver:
         return self.run(problem, noise, made, self.steps(steps), soft_until)
 
 
-def load(model: str, device: str = "cpu", fast: bool = True, threads: int = 1, precision: str = "auto") -> Solver:
+def load(
+    model: str | Path, device: str | torch.device = "cpu", fast: bool = True, threads: int = 1, precision: str = "auto"
+) -> Solver:
     """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
-    config, network, folder = load_model(model)
+    config, network, folder = load_model(str(model))
     return Solver(config, network, device, folder, fast, threads, precision)

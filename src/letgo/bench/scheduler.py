@@ -28,7 +28,7 @@ def make_scheduler(config: Config, steps: int) -> Any:
     try:
         from diffusers.schedulers.scheduling_ddpm import DDPMScheduler  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise LetgoError("diffusers is not installed") from None
+        raise LetgoError("diffusers is not installed; `pip install diffusers` to compare with it") from None
     path = config.build_path()
     if not isinstance(path, CosinePath):
         raise LetgoError("diffusers' DDPM needs a variance-preserving path")

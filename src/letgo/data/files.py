@@ -74,6 +74,17 @@ def refuse_to_overwrite(path: FilePath, force: bool) -> None:
         raise LetgoError(f"{target}: exists already; pass --force to replace it, or choose another name")
 
 
+def refuse_unwritable(path: Path | None) -> None:
+    """Before the work, not after it: an --out that cannot be written."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise LetgoError(f"--out {path}: this is a directory; name a file in it")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise LetgoError(f"--out {path}: {folder} cannot be written to; choose another place")
+
+
 @contextmanager
 def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
     """A temporary file in the same folder, which takes the name only when all of it is on the disk."""

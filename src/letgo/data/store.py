@@ -38,7 +38,9 @@ def load_npz(path: FilePath, task: Task) -> Problem:
     arrays = _arrays(path)
     made_for = _meta(path, arrays)["task"]
     if not _same_rules(made_for, task):
-        raise LetgoError(f"{place(path)}: made for the task {made_for}, not {task.name}; pass --task {made_for}")
+        raise LetgoError(
+            f"{place(path)}: made for the task {made_for}, not {task.name}; name that task, or give another file"
+        )
     problem = _problem(path, arrays)
     _check_boards(path, problem, task)
     return problem
