@@ -157,7 +157,7 @@ def test_without_diffusers_the_rest_is_measured(
     monkeypatch.setitem(sys.modules, "diffusers.schedulers.scheduling_ddpm", None)
     assert cli.main(["bench", "sample", "sudoku-mini", *QUICK]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.split(maxsplit=1) == ["diffusers", "diffusers is not installed; `pip install diffusers` to compare with it"] for line in lines)
+    assert any(line.startswith("diffusers") and "diffusers is not installed; `pip install" in line for line in lines)
     assert any(line.startswith("ours / plain: ") for line in lines)
     assert not any(line.startswith("ours / diffusers") for line in lines)
 
