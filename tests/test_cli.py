@@ -168,6 +168,15 @@ def test_what_the_machine_refuses_is_said_in_a_line(
         main(["evaluate", "sudoku-mini", "--rule", "ddpm", "--debug"])
 
 
+def test_an_illegal_access_is_not_called_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*words: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("letgo.commands.load", fail)
+    with pytest.raises(RuntimeError, match="illegal"):
+        main(["evaluate", "sudoku-mini", "--rule", "ddpm"])
+
+
 def test_puzzles_without_answers_are_measured_with_their_own_clues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,7 +114,7 @@ def test_compiled_it_moves_the_same() -> None:
 
 
 def test_it_learns_faster_than_adam() -> None:
-    """150 steps on the 288 4x4 boards; the gap is several times the spread between seeds."""
+    """150 steps on 256 boards of 4x4: over seeds 0 to 5 its loss was .68 to .74 of Adam's."""
     boards = MINI.build_task().generate(256, data_rng(0, "train"), "train")
     losses = {}
     for name in ("adam", "muon"):

@@ -17,11 +17,12 @@ from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.evaluate import evaluate, instances
 from letgo.kernels import RULES
+from letgo.machine import pick_device
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
 from letgo.presets import PRESETS, Config
 from letgo.rng import Noise, data_rng
-from letgo.solver import Solver, identities, pick_device
+from letgo.solver import Solver, identities
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
 from letgo.train import train

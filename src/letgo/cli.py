@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -283,7 +284,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"letgo: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
-        if debug or not (isinstance(error, MemoryError) or "memory" in str(error)):  # torch's is a RuntimeError
+        full = isinstance(error, MemoryError) or re.search("(allocate|out of) memory", str(error))  # torch says so
+        if debug or not full:
             raise
         print("letgo: not enough memory for that; ask for less at a time (--count, --batch)", file=sys.stderr)
         return 2

@@ -32,7 +32,7 @@ def _settings(args: argparse.Namespace) -> dict[str, float | None]:
 
 def _remark(solver: Solver, rule: str, args: argparse.Namespace) -> None:
     """Tuned settings are for the steps that they were tuned with: EM decay diverges with far fewer."""
-    made_for, steps = solver.tuned_steps(rule), solver.steps(args.steps)
+    made_for, steps = solver.tuning(rule).get("steps"), solver.steps(args.steps)
     if made_for not in (None, steps) and args.sigma is None and not args.quiet:
         print(f"letgo: {rule} was tuned for {made_for} steps, not {steps}; with others give --sigma", file=sys.stderr)
 
@@ -172,8 +172,8 @@ def generate(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    from letgo.evaluate import KEEPING, instances, solved
     from letgo.evaluate import evaluate as measure
+    from letgo.evaluate import instances, own_clues
 
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
@@ -186,10 +186,9 @@ def evaluate(args: argparse.Namespace) -> int:
         solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show,
         **_settings(args),
     )  # fmt: skip
-    own_clues = args.data is not None and solver.task.name not in KEEPING and not solved(problem, solver.task)
     report = {
         "model": args.model,
-        "regime": "file" if own_clues else args.regime or solver.task.regimes[0],
+        "regime": "file" if own_clues(problem, solver.task) else args.regime or solver.task.regimes[0],
         **scores,
         "command": args.command_line,
     }

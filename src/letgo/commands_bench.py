@@ -13,8 +13,8 @@ from letgo.bench import bench_sample, bench_train, summary
 from letgo.checkpoints import write_json
 from letgo.data.files import refuse_unwritable
 from letgo.errors import LetgoError
+from letgo.machine import pick_device
 from letgo.presets import preset
-from letgo.solver import pick_device
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,10 +15,11 @@ from letgo.checkpoints import load_weights, read_json, write_json
 from letgo.data.load import load_training
 from letgo.errors import LetgoError
 from letgo.evaluate import device_name, evaluate, instances
+from letgo.machine import pick_device
 from letgo.presets import KEEP, Config, preset
 from letgo.progress import Progress, clock
 from letgo.rng import data_rng
-from letgo.solver import Solver, pick_device
+from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.train import choose_weights, train
 from letgo.trainer import uses_fused_blocks

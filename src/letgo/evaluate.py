@@ -16,7 +16,7 @@ from letgo.rng import data_rng
 from letgo.solver import Solver, calls_per_step
 from letgo.tasks import Problem, Task
 
-KEEPING = ("sudoku-extreme", "maze", "connectivity")
+KEEPING = ("sudoku-extreme", "maze", "connectivity")  # their instances keep the clues that came with them
 
 
 def instances(
@@ -41,9 +41,9 @@ def instances(
     if task.name == "connectivity" and asked:
         _check_nodes(data, table, regime)
     chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
-    if brings_clues(chosen, task):
-        if task.name not in KEEPING and asked and regime != task.regimes[0]:
-            raise LetgoError(f"{data}: puzzles without answers bring their own clues; leave --regime out")
+    if own_clues(chosen, task) and asked and regime != task.regimes[0]:
+        raise LetgoError(f"{data}: puzzles without answers bring their own clues; leave --regime out")
+    if task.name in KEEPING or own_clues(chosen, task):
         return chosen
     return Problem(chosen.solution, task.masks(chosen.solution, regime, rng), chosen.context)
 
@@ -53,9 +53,9 @@ def solved(problem: Problem, task: Task) -> bool:
     return bool(task.validate(problem.solution, problem).all())
 
 
-def brings_clues(problem: Problem, task: Task) -> bool:
-    """Instances of some tasks keep the clues that came with them; of others those without answers must."""
-    return task.name in KEEPING or not solved(problem, task)
+def own_clues(problem: Problem, task: Task) -> bool:
+    """Whether no clues can be drawn, since the puzzles came without their answers."""
+    return task.name not in KEEPING and not solved(problem, task)
 
 
 def _check_nodes(data: str, table: Problem, regime: str) -> None:

@@ -7,7 +7,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from letgo.errors import LetgoError
 from letgo.fast import cpu
 from letgo.fast.loop import Loop
 from letgo.kernels import Rule, make_rule
+from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.models.transformer import Transformer
 from letgo.pinning import Clues
 from letgo.presets import Config
@@ -31,7 +32,6 @@ from letgo.tasks import Problem
 
 STEPS = (64, 512, 2048, 8192, 32_768)  # batches on a GPU: few sizes, since each is compiled anew
 WHOLE_ROUNDS = 13 * 132 * 192  # cells of a large batch: an H200's 132 multiprocessors take 192 each at a time
-PRECISIONS = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -53,49 +53,12 @@ def calls_per_step(rule: str) -> int:
     return 2 if rule == "heun" else 1
 
 
-def pick_device(name: str | torch.device) -> torch.device:
-    name = str(name)
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name not in available:
-        raise LetgoError(f"unknown device '{name}'; choose auto, cpu, cuda or mps")
-    if not available[name]:
-        raise LetgoError(f"device '{name}' is not available here; use --device cpu")
-    return torch.device(name)
-
-
 def identities(problem: Problem) -> Int[Tensor, "batch"]:
     """A puzzle's own number, 32 bits: its noise, so its answer, is the same wherever it stands in a list."""
     clues = torch.where(problem.given, problem.solution, -1).to("cpu", torch.int64)
     context = torch.empty(len(clues), 0) if problem.context is None else problem.context.cpu().float()
     rows = zip(clues.numpy(), context.numpy(), strict=True)
     return torch.tensor([zlib.crc32(c.tobytes() + a.tobytes()) for c, a in rows])
-
-
-def pick_precision(name: str, device: torch.device, fast: bool, half: bool) -> str:
-    """'auto' is bf16 on a GPU, fp32 elsewhere unless `half`."""
-    if name not in PRECISIONS:
-        raise LetgoError(f"unknown precision '{name}'; choose {', '.join(PRECISIONS)}")
-    if name == "auto":
-        return "bf16" if half or device.type == "cuda" else "fp32"
-    if name == "bf16" and (device.type == "mps" or (device.type == "cpu" and not fast)):
-        raise LetgoError(f"the plain path on '{device.type}' has fp32 only; choose --precision fp32")
-    return name
-
-
-@contextmanager
-def cpu_threads(count: int) -> Iterator[None]:
-    """Boards are small: a second thread gains a fifth on an idle machine, and doubles the time on a busy one."""
-    before = torch.get_num_threads()
-    if count == before:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Solver:
@@ -146,21 +109,20 @@ class Solver:
             return max(1, (1296 if self.fast_cpu else 128) // self.task.cells)
         return max(1, WHOLE_ROUNDS // self.task.cells)
 
-    def tuned(self, rule: str) -> dict[str, float]:
-        """The settings that `letgo tune` stored with the model."""
+    def tuning(self, rule: str) -> dict[str, Any]:
+        """What `letgo tune` stored with the model; empty where it did not."""
         path = None if self.folder is None else self.folder / f"tune-{rule}.json"
         if path is None or not path.is_file():
             return {}
         table = read_json(path)
-        best = table.get("best") if isinstance(table, dict) else None
-        if not isinstance(best, dict):
+        if not isinstance(table, dict) or not isinstance(table.get("best"), dict):
             raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
-        return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
+        return table
 
-    def tuned_steps(self, rule: str) -> int | None:
-        """The sampling steps that the stored settings were tuned with."""
-        path = None if self.folder is None else self.folder / f"tune-{rule}.json"
-        return read_json(path).get("steps") if path is not None and path.is_file() else None
+    def tuned(self, rule: str) -> dict[str, float]:
+        """The stored settings of a rule."""
+        best = self.tuning(rule).get("best", {})
+        return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
 
     def rule(
         self, name: str, sigma: float | None = None, tau_start: float | None = None, variance: float = 1.0

@@ -48,7 +48,8 @@ class Catalog:
         """Import torch, read all models; a failure is kept in words for whoever asks."""
         try:
             from letgo.checkpoints import shipped
-            from letgo.solver import load, pick_device
+            from letgo.machine import pick_device
+            from letgo.solver import load
 
             for name in [*shipped(), *self.folders]:
                 if name not in self.solvers:

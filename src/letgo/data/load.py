@@ -51,10 +51,7 @@ def load_split(data: FilePath, task: Task, split: str) -> Problem:
     folder = _folder(data, task.name)
     if folder is None:
         problem = load_problems(data, task, solved=split == "train")
-        if split == "test" or not _lends_rows(Path(data)):
-            return problem
-        kept = len(problem) - _held_out(len(problem))
-        return problem[:kept] if split == "train" else problem[kept:]
+        return _part(problem, split) if split != "test" and _lends_rows(Path(data)) else problem
     own = _split_file(folder, split)
     if own is not None and (split != "train" or _split_file(folder, "valid") is not None):
         return load_problems(own, task)
@@ -62,9 +59,7 @@ def load_split(data: FilePath, task: Task, split: str) -> Problem:
     if split == "test" or train is None:
         names = ", ".join(f"{split}.{suffix}" for suffix in SUFFIXES)
         raise LetgoError(f"{place(folder)}: no file for {split} in it; expected one of {names}")
-    problem = load_problems(train, task)
-    kept = len(problem) - _held_out(len(problem))
-    return problem[:kept] if split == "train" else problem[kept:]
+    return _part(load_problems(train, task), split)
 
 
 def load_training(data: FilePath, task: Task, count: int, rng: np.random.Generator) -> Problem:
@@ -120,6 +115,11 @@ def _split_file(folder: Path, split: str) -> Path | None:
 def _lends_rows(path: Path) -> bool:
     """Whether a file's last rows are held out for validation."""
     return path.name.startswith("train.") and _split_file(path.parent, "valid") is None
+
+
+def _part(problem: Problem, split: str) -> Problem:
+    kept = len(problem) - _held_out(len(problem))
+    return problem[:kept] if split == "train" else problem[kept:]
 
 
 def _held_out(rows: int) -> int:
