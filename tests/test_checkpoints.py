@@ -225,6 +225,18 @@ def test_shipped_models_are_found_by_name_in_the_order_of_the_presets(
     assert load_model("sudoku")[0] == MINI
 
 
+def test_a_task_without_a_model_of_its_name_takes_the_first_that_is_shipped_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoints, "shipped", lambda: ["maze-muon", "maze-muon-baseline"])
+    assert checkpoints.locate("maze")[0].name == "maze-muon"
+    monkeypatch.setattr(checkpoints, "shipped", lambda: ["maze-muon", "maze"])
+    assert checkpoints.locate("maze")[0].name == "maze"
+    monkeypatch.setattr(checkpoints, "shipped", lambda: ["sudoku-mini"])
+    with pytest.raises(LetgoError, match="no model 'maze' is shipped"):
+        checkpoints.locate("maze")
+
+
 def test_what_is_shipped_loads() -> None:
     for name in shipped():
         config, _, _ = load_model(name)

@@ -34,11 +34,11 @@ def drawn(name: str) -> Iterator[Part]:
     yield f"{name}.npz", lambda: without_clues(training_instances(preset(name), None))
 
 
-def mazes() -> Iterator[Part]:
-    config = preset("maze")
-    yield "maze/train.npz", lambda: training_instances(config, None)
+def mazes(name: str) -> Iterator[Part]:
+    config = preset(name)
+    yield f"{name}/train.npz", lambda: training_instances(config, None)
     for split, count in MAZES.items():
-        yield f"maze/{split}.npz", lambda split=split, count=count: instances(config.build_task(), split, count, 0)
+        yield f"{name}/{split}.npz", lambda split=split, count=count: instances(config.build_task(), split, count, 0)
 
 
 def extreme(folder: str | None) -> Iterator[Part]:
@@ -59,11 +59,15 @@ def without_clues(problem: Problem) -> Problem:
 def parts(name: str, folder: str | None) -> Iterator[Part]:
     if name == "sudoku-extreme":
         return extreme(folder)
-    return mazes() if name == "maze" else drawn(name)
+    return mazes(name) if name.startswith("maze") else drawn(name)
 
 
 def write(path: Path, problem: Problem, name: str) -> None:
-    meta: dict[str, Any] = {"task": name, "size": None, "regime": path.stem if path.stem != name else "train"}
+    meta: dict[str, Any] = {
+        "task": preset(name).task,
+        "size": None,
+        "regime": path.stem if path.stem != name else "train",
+    }
     meta |= {"seed": 0, "count": len(problem), "version": __version__}
     save(path, problem, preset(name).build_task(), meta)
 
@@ -72,7 +76,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     names = ["sudoku", "latin", "queens", "maze", "sudoku-extreme"]
-    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"{' '.join(names)} (default: all)")
+    chosen = f"{' '.join(names)} (default: all of these), maze-muon"
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=chosen)
     parser.add_argument("--extreme", metavar="FOLDER", help="the Sudoku-Extreme files")
     options = parser.parse_args()
     try:

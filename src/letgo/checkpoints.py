@@ -16,6 +16,7 @@ from torch import Tensor
 from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS, Config
+from letgo.tasks import TASKS
 
 Weights = dict[str, Tensor]
 
@@ -98,7 +99,13 @@ def shipped() -> list[str]:
 
 
 def locate(model: str) -> tuple[Path, int | None]:
-    """The folder, and the step if one was named, of a shipped name, a run folder, RUN@STEP or hub:ID."""
+    """The folder, and the step if one was named, of a shipped name, a run folder, RUN@STEP or hub:ID.
+
+    A task's name is the model of that name, or else the first one that is shipped for it.
+    """
+    if model in TASKS and model not in shipped() and not is_folder(Path(model)):
+        known = {name: PRESETS[name] for name in shipped() if name in PRESETS}
+        model = next((name for name, c in known.items() if c.task == model and not c.task_options), model)
     if model in shipped():
         return Path(str(resources.files("letgo") / "shipped" / model)), None
     if model.startswith("hub:"):

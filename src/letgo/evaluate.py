@@ -82,15 +82,9 @@ def evaluate(
         raise LetgoError(f"passes must be at least 1, got {passes}")
     made, used = solver.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
     steps = solver.steps(steps)
-    started = time.perf_counter()
-    tries = []
-    for attempt in range(passes):
-
-        def advance(done: int, total: int, before: int = attempt) -> None:
-            if progress is not None:
-                progress(before * total + done, passes * total)
-
-        tries.append(solver.sample(problem, made, steps, seed, attempt, batch, soft_until, advance))
+    started, before = time.perf_counter(), 0.0 if solver.loop is None else solver.loop.building
+    states = solver.sample(problem, made, steps, seed, 0, batch, soft_until, progress, passes)
+    tries = states.unflatten(0, (passes, -1))
     seconds = time.perf_counter() - started
     boards = [solver.codec.decode(x) for x in tries]
     valid = torch.stack([solver.task.validate(b, problem) for b in boards], dim=1)
@@ -112,6 +106,7 @@ def evaluate(
         **extra_scores(solver.task, boards, problem),
         "calls": calls,
         "seconds": round(seconds, 3),
+        **({} if solver.loop is None else {"building_seconds": round(solver.loop.building - before, 3)}),
         "device": device_name(solver.device),
         "precision": solver.sample_precision,
         "version": __version__,

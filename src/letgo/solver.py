@@ -206,10 +206,16 @@ class Solver:
         batch: int | None = None,
         soft_until: float | None = None,
         progress: Callable[[int, int], None] | None = None,
+        tries: int = 1,
     ) -> State:
-        """Final states on the CPU, one per instance. Rules of the task are never looked at."""
-        noise = Noise.first(seed, len(problem), self.device)
-        noise = Noise(seed, noise.instance, noise.attempt + attempt)
+        """Final states on the CPU, one per instance, then those of the next of the `tries`, all in full batches.
+
+        Rules of the task are never looked at.
+        """
+        index = torch.arange(len(problem)).repeat(tries)
+        attempts = torch.arange(attempt, attempt + tries).repeat_interleave(len(problem))
+        noise = Noise(seed, index.to(self.device), attempts.to(self.device))
+        problem = problem[index] if tries > 1 else problem
         finals, done = [], 0
         with cpu_threads(self.threads):
             for count, part, part_noise in self.chunks(problem, noise, batch):

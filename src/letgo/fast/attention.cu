@@ -19,6 +19,7 @@
 #define STRIDE 24  // elements between rows in shared memory: 48 bytes, free of bank conflicts for ldmatrix
 #define LOGIT (0.25f * 1.4426950408889634f)                // 1 / sqrt(16), and exp2 instead of exp
 #define UPSCALE (65536.0f / (65536 - DROP))
+#define ONES 0x3F803F80u                                   // 1 and 1 in bf16
 
 // Four 8x8 matrices. By rows of 16: an A operand, or (transposed) a B operand summed over those rows.
 __device__ __forceinline__ void load_rows(u32* f, const u16* tile, int lane) {
@@ -40,23 +41,26 @@ __device__ __forceinline__ void load_columns(u32* f, const u16* tile, int lane) 
 }
 
 // Rows of one head into shared memory, zeros beyond the board. `column` is the head's first of `width`.
-__device__ __forceinline__ void stage(u16* tile, const u16* from, long long first, int column, int width, int rows) {
-    for (int i = threadIdx.x; i < rows * 2; i += WARPS * 32) {
-        const int row = (i >> 4) * 8 + (i & 7), half = i & 8;
+__device__ __forceinline__ void stage(u16* tile, const u16* from, int first, int column, int width, int rows) {
+#pragma unroll
+    for (int turn = 0; turn * WARPS * 32 < rows * 2; turn++) {  // once where a board has at most 16 tiles
+        const int i = turn * WARPS * 32 + threadIdx.x, row = (i >> 4) * 8 + (i & 7), half = i & 8;
+        if (i >= rows * 2) break;
         uint4 value = make_uint4(0, 0, 0, 0);
         if (row < N) value = *(const uint4*)(from + place(first + row, column + half, width));
         *(uint4*)(tile + row * STRIDE + half) = value;
     }
 }
 
-// The same, under way until `fetched`.
-__device__ __forceinline__ void fetch(u16* tile, const u16* from, long long first, int column, int width, int rows) {
-    for (int i = threadIdx.x; i < rows * 2; i += WARPS * 32) {
-        const int row = (i >> 4) * 8 + (i & 7), half = i & 8;
-        const u16* at = from + place(first + min(row, N - 1), column + half, width);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(tile + row * STRIDE + half)), "l"(at),
-                     "r"(row < N ? 16 : 0) : "memory");
-    }
+// Queries, keys and values of a head, under way until `fetched`: every thread has one piece of each.
+__device__ __forceinline__ void fetch(u16* keys, const u16* qkv, int first, int head) {
+    const int i = threadIdx.x, row = (i >> 4) * 8 + (i & 7), half = i & 8;
+    const u16* from = qkv + place(first + min(row, N - 1), head * SIZE + half, 3 * WIDTH);
+    const u32 to = address(keys + row * STRIDE + half), bytes = row < N ? 16 : 0;
+#pragma unroll
+    for (int part = 0; part < 3; part++)  // in memory queries come first, here last
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + (part + 2) % 3 * (PADDED * STRIDE * 2)),
+                     "l"(from + part * WIDTH * 8), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void fetched() {
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -64,8 +68,8 @@ __device__ __forceinline__ void fetched() {
 }
 
 // Where a board's cells begin: each model's boards with a new core.
-__device__ __forceinline__ long long first_cell(int board, int boards) {
-    return (long long)(board / boards) * padded(boards * N) + board % boards * N;
+__device__ __forceinline__ int first_cell(int board, int boards) {
+    return board / boards * padded(boards * N) + board % boards * N;
 }
 
 // Blocks go on to other (board, head), and fetch the next one meanwhile; without AHEAD they have one each.
@@ -74,22 +78,23 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
     int boards, int items, int site) {
     extern __shared__ __align__(16) u16 shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    auto fetch_item = [&](int item, u16* to) {
-        const long long first = first_cell(item / HEADS, boards);
-        const int column = item % HEADS * SIZE;
-        fetch(to, qkv, first, column + WIDTH, 3 * WIDTH, PADDED);
-        fetch(to + PADDED * STRIDE, qkv, first, column + 2 * WIDTH, 3 * WIDTH, PADDED);
-        if (AHEAD) fetch(to + 2 * PADDED * STRIDE, qkv, first, column, 3 * WIDTH, PADDED);
-    };
-    fetch_item(blockIdx.x, shared);
-    int buffer = 0;
+    int buffer = 0, next = first_cell(blockIdx.x / HEADS, boards);
+    if (AHEAD) {
+        fetch(shared, qkv, next, blockIdx.x % HEADS);
+    } else {
+        stage(shared, qkv, next, blockIdx.x % HEADS * SIZE + WIDTH, 3 * WIDTH, PADDED);
+        stage(shared + PADDED * STRIDE, qkv, next, blockIdx.x % HEADS * SIZE + 2 * WIDTH, 3 * WIDTH, PADDED);
+    }
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
         u16 *keys = shared + buffer * BUFFER, *values = keys + PADDED * STRIDE;
-        const long long first = first_cell(item / HEADS, boards);
-        const int column = item % HEADS * SIZE;
+        const int first = next, column = item % HEADS * SIZE;
         const u32 dice = DROP > 0 ? stream(seed, (site << 24) + item) : 0;
         fetched();
-        if (AHEAD && item + gridDim.x < items) buffer ^= 1, fetch_item(item + gridDim.x, shared + buffer * BUFFER);
+        if (AHEAD && item + (int)gridDim.x < items) {
+            next = first_cell((item + gridDim.x) / HEADS, boards);
+            buffer ^= 1;
+            fetch(shared + buffer * BUFFER, qkv, next, (item + gridDim.x) % HEADS);
+        }
         for (int tile = warp; tile < TILES; tile += WARPS) {
             const int row0 = tile * 16 + g, row1 = row0 + 8;
             u32 q[4];
@@ -100,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                 const u16* q1 = qkv + place(first + min(row1, N - 1), column + 2 * t, 3 * WIDTH);
                 q[0] = *(const u32*)q0, q[1] = *(const u32*)q1, q[2] = *(const u32*)(q0 + 64), q[3] = *(const u32*)(q1 + 64);
             }
-            float o[2][4] = {}, top0 = -1e30f, top1 = -1e30f, sum0 = 0, sum1 = 0;
+            float o[2][4] = {}, total[4] = {}, top0 = -1e30f, top1 = -1e30f, sum0 = 0, sum1 = 0;
             for (int chunk = 0; chunk < PADDED / 16; chunk += CHUNK) {
                 float s[2 * CHUNK][4];
 #pragma unroll
@@ -134,13 +139,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                 top0 = new0, top1 = new1, sum0 *= keep0, sum1 *= keep1;
 #pragma unroll
                 for (int h = 0; h < 2; h++) o[h][0] *= keep0, o[h][1] *= keep0, o[h][2] *= keep1, o[h][3] *= keep1;
+                total[0] *= keep0, total[2] *= keep1;
 #pragma unroll
                 for (int j = 0; j < 2 * CHUNK; j++) {
                     if ((chunk * 2 + j) * 8 >= N) continue;  // its weights stay 0
                     s[j][0] = exp2_fast(s[j][0] * LOGIT - less0), s[j][1] = exp2_fast(s[j][1] * LOGIT - less0);
                     s[j][2] = exp2_fast(s[j][2] * LOGIT - less1), s[j][3] = exp2_fast(s[j][3] * LOGIT - less1);
-                    sum0 += s[j][0] + s[j][1], sum1 += s[j][2] + s[j][3];
                     if (DROP > 0) {
+                        sum0 += s[j][0] + s[j][1], sum1 += s[j][2] + s[j][3];
                         const u32 place = dice + row0 * ROW_STEP + ((chunk * 2 + j) * 8 + 2 * t) * COLUMN_STEP;
                         if (dropped(place)) s[j][0] = 0;
                         if (dropped(place + COLUMN_STEP)) s[j][1] = 0;
@@ -156,13 +162,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                     load_transposed(v, values + (chunk + j) * 16 * STRIDE, lane);
                     mma(o[0], p, v[0], v[1]);
                     mma(o[1], p, v[2], v[3]);
+                    if (DROP == 0) mma(total, p, ONES, ONES);  // the tensor cores add up the rows
                 }
             }
 #pragma unroll
-            for (int step = 1; step <= 2; step *= 2) {
+            for (int step = 1; DROP > 0 && step <= 2; step *= 2) {
                 sum0 += __shfl_xor_sync(~0u, sum0, step);
                 sum1 += __shfl_xor_sync(~0u, sum1, step);
             }
+            if (DROP == 0) sum0 = total[0], sum1 = total[2];
             const float scale0 = UPSCALE / sum0, scale1 = UPSCALE / sum1;
             u16* to = out + place(first + row0, column + 2 * t, WIDTH);
             if (row0 < N) {
@@ -194,8 +202,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
     float* tops = (float*)(grads + rows * STRIDE);  // log-sum-exp of each query row
     float* dots = tops + rows;                      // sum of out * dout of each query row
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    const long long first = first_cell(blockIdx.x / HEADS, boards);
-    const int column = blockIdx.x % HEADS * SIZE;
+    const int first = first_cell(blockIdx.x / HEADS, boards), column = blockIdx.x % HEADS * SIZE;
     stage(queries, qkv, first, column, 3 * WIDTH, rows);
     stage(keys, qkv, first, column + WIDTH, 3 * WIDTH, rows);
     stage(values, qkv, first, column + 2 * WIDTH, 3 * WIDTH, rows);

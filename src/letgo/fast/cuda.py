@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import torch
@@ -66,12 +69,30 @@ def source(file: str) -> str:
     return "\n".join((Path(__file__).parent / part).read_text(encoding="utf-8") for part in parts)
 
 
+def kept(name: str, make: Callable[[], bytes]) -> bytes:
+    """What `make` made the first time on this machine. A folder that cannot be used is no reason to stop."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "letgo"
+    try:
+        return (folder / name).read_bytes()
+    except OSError:
+        made = make()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with NamedTemporaryFile(dir=folder, delete=False) as part:  # another process may be at it too
+            part.write(made)
+        Path(part.name).replace(folder / name)
+    except OSError:
+        pass
+    return made
+
+
 @cache
 def _module(file: str, **defines: int) -> Any:
     from torch.cuda import _utils
 
-    options = [f"-D{key}={value}" for key, value in defines.items()]
-    binary, _ = _utils._nvrtc_compile(source(file), FIRST[file], "90a", nvcc_options=options)
+    options, text = [f"-D{key}={value}" for key, value in defines.items()], source(file)
+    key = sha256("\n".join([text, *options, torch.__version__, str(torch.version.cuda)]).encode()).hexdigest()[:32]
+    binary = kept(f"{key}.kernel", lambda: _utils._nvrtc_compile(text, FIRST[file], "90a", nvcc_options=options)[0])
     return _utils._cuda_load_module(binary)
 
 

@@ -7,6 +7,7 @@ sigma, tau_start and the variance. `sampling.trajectory` is the plain twin.
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -181,6 +182,7 @@ class Loop:
         self.steps: dict[tuple[tuple[Any, ...], int], Step] = {}
         self.latest: tuple[Any, ...] = ()
         self.pool: Any = None
+        self.building = 0.0  # seconds spent on building steps
 
     def step(self, rule: Rule, count: int, clues: Clues, context: Tensor | None) -> Step:
         """The step for such inputs, built where it is new."""
@@ -189,7 +191,9 @@ class Loop:
         about = None if context is None else (context.shape[1:], context.dtype)
         self.latest = (kind, room, *shape, clues.values.device, clues.soft_until, about)
         if (self.latest, batch) not in self.steps:
+            started = time.perf_counter()
             self.steps[self.latest, batch] = self._build(kind, Buffers.like(clues, context, room), clues.soft_until)
+            self.building += time.perf_counter() - started
         return self.steps[self.latest, batch]
 
     def sizes(self) -> set[int]:

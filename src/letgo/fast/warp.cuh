@@ -11,8 +11,8 @@ __device__ __forceinline__ int padded(int cells) { return (cells + 7) / 8 * 8; }
 
 // Activations lie in memory as 8 x 8 cores, eight cells by eight features, so that a warp's tile is one piece: where
 // (cell, column) of a tensor `width` wide is found. Eight cells on: 8 * width further; eight columns on: 64.
-__device__ __forceinline__ long long place(long long cell, int column, int width) {
-    return (cell >> 3) * (8 * width) + (column >> 3) * 64 + (cell & 7) * 8 + (column & 7);
+__device__ __forceinline__ long long place(int cell, int column, int width) {
+    return (long long)(cell >> 3) * (8 * width) + ((column >> 3) * 64 + (cell & 7) * 8 + (column & 7));
 }
 
 __device__ __forceinline__ void mma(float* c, const u32* a, u32 b0, u32 b1) {
