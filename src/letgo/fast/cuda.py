@@ -71,7 +71,10 @@ def source(file: str) -> str:
 
 def kept(name: str, make: Callable[[], bytes]) -> bytes:
     """What `make` made the first time on this machine. A folder that cannot be used is no reason to stop."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "letgo"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "letgo"
+    except RuntimeError:  # a user without a home
+        return make()
     try:
         return (folder / name).read_bytes()
     except OSError:
