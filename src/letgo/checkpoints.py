@@ -98,14 +98,17 @@ def shipped() -> list[str]:
     return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 
-def locate(model: str) -> tuple[Path, int | None]:
-    """The folder, and the step if one was named, of a shipped name, a run folder, RUN@STEP or hub:ID.
+def own_name(model: str) -> str:
+    """Itself; of a task that no model is named after, the first model that is shipped for it."""
+    if model not in TASKS or model in shipped() or is_folder(Path(model)):
+        return model
+    known = {name: PRESETS[name] for name in shipped() if name in PRESETS}
+    return next((name for name, c in known.items() if c.task == model and not c.task_options), model)
 
-    A task's name is the model of that name, or else the first one that is shipped for it.
-    """
-    if model in TASKS and model not in shipped() and not is_folder(Path(model)):
-        known = {name: PRESETS[name] for name in shipped() if name in PRESETS}
-        model = next((name for name, c in known.items() if c.task == model and not c.task_options), model)
+
+def locate(model: str) -> tuple[Path, int | None]:
+    """The folder, and the step if one was named, of a shipped name (or a task), a run folder, RUN@STEP or hub:ID."""
+    model = own_name(model)
     if model in shipped():
         return Path(str(resources.files("letgo") / "shipped" / model)), None
     if model.startswith("hub:"):

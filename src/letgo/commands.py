@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import is_folder, locate, read_json, shipped, write_json
+from letgo.checkpoints import is_folder, locate, own_name, read_json, shipped, write_json
 from letgo.data.files import refuse_unwritable
 from letgo.data.puzzles import read_puzzles
 from letgo.errors import LetgoError
@@ -187,7 +187,7 @@ def evaluate(args: argparse.Namespace) -> int:
         **_settings(args),
     )  # fmt: skip
     report = {
-        "model": args.model,
+        "model": own_name(args.model),
         "regime": "file" if own_clues(problem, solver.task) else args.regime or solver.task.regimes[0],
         **scores,
         "command": args.command_line,
