@@ -117,7 +117,7 @@ def designs() -> list[str]:
 
 def same() -> list[str]:
     report = read("fast-and-plain")
-    loss = report["loss"]
+    loss, queens = report["loss"], report["loss_queens"]
     late = [i for i, step in enumerate(loss["steps"]) if step > 10_000]
     means = {path: statistics.mean(loss[path][i] for i in late) for path in ("plain", "fast")}
     apart = max(abs(f / p - 1) for f, p in zip(loss["fast"], loss["plain"], strict=True))
@@ -127,6 +127,9 @@ def same() -> list[str]:
         f"steps are never more than {apart:.1%} apart (other random numbers, so noise too).",
         "",
         "![Loss of both paths](assets/fast-and-plain.svg)",
+        "",
+        f"14-queens, the first {queens['steps'][-1]:,} steps: {', '.join(f'{v:.4f}' for v in queens['plain'])} and "
+        f"{', '.join(f'{v:.4f}' for v in queens['fast'])} ({queens['what']}).",
         "",
         "| rule | fast | plain bf16 | plain fp32 | boards equal to plain fp32 |",
         "|---|---|---|---|---|",
