@@ -59,7 +59,7 @@ def without_clues(problem: Problem) -> Problem:
 def parts(name: str, folder: str | None) -> Iterator[Part]:
     if name == "sudoku-extreme":
         return extreme(folder)
-    return mazes(name) if name.startswith("maze") else drawn(name)
+    return mazes(name) if preset(name).task == "maze" else drawn(name)
 
 
 def write(path: Path, problem: Problem, name: str) -> None:

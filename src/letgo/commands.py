@@ -38,7 +38,7 @@ def _remark(solver: Solver, rule: str, args: argparse.Namespace) -> None:
 
 
 def _load_for(name: str | None, args: argparse.Namespace) -> Solver:
-    """The model that NAME and --model ask for; a task's own model has the task's name."""
+    """The model that NAME and --model ask for."""
     model: str | None = args.model
     if model and name and name not in TASKS:
         raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
@@ -236,7 +236,7 @@ def tune(args: argparse.Namespace) -> int:
     if args.tau_starts is not None and args.rule == "em":
         raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
     refuse_unwritable(args.out)
-    if args.out is None and (args.run in shipped() or args.run.startswith("hub:")):
+    if args.out is None and (own_name(args.run) in shipped() or args.run.startswith("hub:")):
         raise LetgoError(f"'{args.run}' is no run folder, and its settings stay as they are; give --out FILE")
     solver = load(args.run, args.device, not args.plain, args.threads)
     folder, step = locate(args.run)
