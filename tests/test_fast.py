@@ -151,12 +151,15 @@ def test_attention_far_below_zero_has_finite_gradients():
 
 
 def keep(seed: int, blocks: int, cells: int, drop: int) -> Tensor:
-    """`stream` and `dropped` of warp.cuh."""
+    """`stream` and `dropped_of_four` of warp.cuh: weights whose rows and columns are eight apart share a number."""
     word, block, cell = 0xFFFFFFFF, torch.arange(blocks, device="cuda"), torch.arange(cells, device="cuda")
     x = (seed + (block + 1) * 0x85EBCA6B) & word
     x = ((x ^ (x >> 16)) * 0xC2B2AE35) & word
-    place = ((x ^ (x >> 15))[:, None, None] + cell[:, None] * 0x9E3779B1 + cell * 0x85EBCA6B) & word
-    return (((place ^ (place >> 15)) * 0xC2B2AE35) & word) >= drop << 16
+    first, half = cell & ~8, cell >> 3 & 1
+    place = ((x ^ (x >> 15))[:, None, None] + first[:, None] * 0x9E3779B1 + first * 0x85EBCA6B) & word
+    number = ((place ^ (place >> 15)) * 0xC2B2AE35) & word
+    member = half[:, None] + 2 * half
+    return ((number - member * (drop << 16)) & word) >= drop << 16
 
 
 def test_other_networks_and_machines_keep_the_plain_path():

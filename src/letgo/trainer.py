@@ -200,10 +200,10 @@ class Trainer:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm_steps = self.captures = 0
         self.capture = cuda and compiled  # the scaler's skipped steps do not fit in a graph
-        self.losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] = self._losses
+        self.losses: Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]] = self._drawn_losses
         self.update: Callable[[], object] = self.optimizer.step
         if fast:
-            self.losses = torch.compile(self._losses, dynamic=False)
+            self.losses = torch.compile(self._drawn_losses, dynamic=False)
         if compiled and not isinstance(self.optimizer, Muon):  # which compiles its own step
             self.update = torch.compile(self.optimizer.step, dynamic=False)
 
@@ -228,6 +228,10 @@ class Trainer:
         losses = self.objective(model, self.path, x0, Clues(x0, given), context, len(self.seeds))
         return losses["loss"].sum(), losses
 
+    def _drawn_losses(self, flat: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Those of a fresh batch; compiled together, drawing it is a kernel or two."""
+        return self._losses(flat, *self.data.draw(len(self.seeds) * self.config.batch))
+
     def _autocast(self) -> Any:
         if self.precision == "fp32":
             return nullcontext()
@@ -237,7 +241,7 @@ class Trainer:
     def _body(self) -> None:
         """Everything of a step that a CUDA graph can replay."""
         with self._autocast():
-            total, losses = self.losses(self.flat, *self.data.draw(len(self.seeds) * self.config.batch))
+            total, losses = self.losses(self.flat)
         if self.scaler.is_enabled():
             self.scaler.scale(total).backward()
             self.scaler.step(self.optimizer)

@@ -14,7 +14,7 @@ def supported(network: nn.Module) -> bool:
     if not isinstance(network, Transformer) or not cuda.available():
         return False
     fits = network.width == 128 and network.hidden % 128 == 0 and network.heads * attention.SIZE == network.width
-    return fits and network.positions.shape[1] <= attention.MOST_CELLS
+    return fits and network.positions.shape[1] <= attention.MOST_CELLS and network.dropout <= attention.MOST_DROPOUT
 
 
 __all__ = ["supported"]

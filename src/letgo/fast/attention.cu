@@ -3,7 +3,7 @@
 // A block has a (board, head) at a time, a warp 16 query rows (and, backward, 16 keys). A head of size 16 is exactly
 // one k-step of mma.m16n8k16, so a row tile's products with all keys stay in registers. The backward pass recomputes
 // the weights twice, once by rows (dQ) and once by columns (dK, dV): no atomics, no transposition through memory.
-// Dropout keeps no mask: it is a hash of (seed, board, head, row, column).
+// Dropout keeps no mask: four weights, of rows and columns eight apart, share a hash of (seed, board, head, row, column).
 //
 // Defined by the caller: N cells, HEADS, DROP (dropout probability in 1/65536). `boards` are those of one model.
 
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                 const u16* q1 = qkv + place(first + min(row1, N - 1), column + 2 * t, 3 * WIDTH);
                 q[0] = *(const u32*)q0, q[1] = *(const u32*)q1, q[2] = *(const u32*)(q0 + 64), q[3] = *(const u32*)(q1 + 64);
             }
-            float o[2][4] = {}, total[4] = {}, top0 = -1e30f, top1 = -1e30f, sum0 = 0, sum1 = 0;
+            float o[2][4] = {}, total[4] = {}, top0 = -1e30f, top1 = -1e30f;
             for (int chunk = 0; chunk < PADDED / 16; chunk += CHUNK) {
                 float s[2 * CHUNK][4];
 #pragma unroll
@@ -124,8 +124,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                 for (int j = 0; j < 2 * CHUNK; j++) {
                     if ((chunk * 2 + j) * 8 >= N) continue;  // nothing but padding
                     const int key = (chunk * 2 + j) * 8 + 2 * t;
+                    if (CHUNK == TILES || (chunk + CHUNK) * 16 > N) {
 #pragma unroll
-                    for (int e = 0; e < 4; e++) s[j][e] = key + (e & 1) < N ? s[j][e] : -1e30f;
+                        for (int e = 0; e < 4; e++) s[j][e] = key + (e & 1) < N ? s[j][e] : -1e30f;
+                    }
                     new0 = fmaxf(new0, fmaxf(s[j][0], s[j][1]));
                     new1 = fmaxf(new1, fmaxf(s[j][2], s[j][3]));
                 }
@@ -136,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                 }
                 const float keep0 = exp2_fast((top0 - new0) * LOGIT), keep1 = exp2_fast((top1 - new1) * LOGIT);
                 const float less0 = new0 * LOGIT, less1 = new1 * LOGIT;
-                top0 = new0, top1 = new1, sum0 *= keep0, sum1 *= keep1;
+                top0 = new0, top1 = new1;
 #pragma unroll
                 for (int h = 0; h < 2; h++) o[h][0] *= keep0, o[h][1] *= keep0, o[h][2] *= keep1, o[h][3] *= keep1;
                 total[0] *= keep0, total[2] *= keep1;
@@ -145,32 +147,28 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
                     if ((chunk * 2 + j) * 8 >= N) continue;  // its weights stay 0
                     s[j][0] = exp2_fast(s[j][0] * LOGIT - less0), s[j][1] = exp2_fast(s[j][1] * LOGIT - less0);
                     s[j][2] = exp2_fast(s[j][2] * LOGIT - less1), s[j][3] = exp2_fast(s[j][3] * LOGIT - less1);
-                    if (DROP > 0) {
-                        sum0 += s[j][0] + s[j][1], sum1 += s[j][2] + s[j][3];
-                        const u32 place = dice + row0 * ROW_STEP + ((chunk * 2 + j) * 8 + 2 * t) * COLUMN_STEP;
-                        if (dropped(place)) s[j][0] = 0;
-                        if (dropped(place + COLUMN_STEP)) s[j][1] = 0;
-                        if (dropped(place + 8 * ROW_STEP)) s[j][2] = 0;
-                        if (dropped(place + 8 * ROW_STEP + COLUMN_STEP)) s[j][3] = 0;
-                    }
                 }
 #pragma unroll
                 for (int j = 0; j < CHUNK; j++) {
                     u32 p[4] = {pack(s[2 * j][0], s[2 * j][1]), pack(s[2 * j][2], s[2 * j][3]),
                                 pack(s[2 * j + 1][0], s[2 * j + 1][1]), pack(s[2 * j + 1][2], s[2 * j + 1][3])};
+                    mma(total, p, ONES, ONES);  // the tensor cores add up the rows
+                    if (DROP > 0) {
+                        const u32 place = dice + row0 * ROW_STEP + ((chunk + j) * 16 + 2 * t) * COLUMN_STEP;
+                        const u32 even = scrambled(place), odd = scrambled(place + COLUMN_STEP);
+#pragma unroll
+                        for (int m = 0; m < 4; m++) {
+                            if (dropped_of_four(even, m)) p[m] &= 0xffff0000u;
+                            if (dropped_of_four(odd, m)) p[m] &= 0x0000ffffu;
+                        }
+                    }
                     u32 v[4];
                     load_transposed(v, values + (chunk + j) * 16 * STRIDE, lane);
                     mma(o[0], p, v[0], v[1]);
                     mma(o[1], p, v[2], v[3]);
-                    if (DROP == 0) mma(total, p, ONES, ONES);  // the tensor cores add up the rows
                 }
             }
-#pragma unroll
-            for (int step = 1; DROP > 0 && step <= 2; step *= 2) {
-                sum0 += __shfl_xor_sync(~0u, sum0, step);
-                sum1 += __shfl_xor_sync(~0u, sum1, step);
-            }
-            if (DROP == 0) sum0 = total[0], sum1 = total[2];
+            const float sum0 = total[0], sum1 = total[2];
             const float scale0 = UPSCALE / sum0, scale1 = UPSCALE / sum1;
             u16* to = out + place(first + row0, column + 2 * t, WIDTH);
             if (row0 < N) {
@@ -187,8 +185,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
     }
 }
 
-__device__ __forceinline__ float weight(float product, float top) {
-    return exp2_fast(fminf(product * LOGIT - top, 0.0f));
+// Backward all weights are UPSCALE times as large, and so the gradients that they meet are as the forward pass's output has them.
+__device__ __forceinline__ float weight(float product, float top) { return exp2_fast(product * LOGIT - top); }
+// Never far above 1: padding keys have logit 0, which may lie far above all true ones; inf * 0 would be NaN.
+__device__ __forceinline__ float bounded_weight(float product, float top) {
+    return exp2_fast(fminf(product * LOGIT - top, 1.0f));
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
@@ -217,9 +218,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
                 dot += low(a.x) * low(b.x) + high(a.x) * high(b.x) + low(a.y) * low(b.y) + high(a.y) * high(b.y);
                 dot += low(a.z) * low(b.z) + high(a.z) * high(b.z) + low(a.w) * low(b.w) + high(a.w) * high(b.w);
             }
-            top = lse[(long long)blockIdx.x * N + row];
+            top = lse[(long long)blockIdx.x * N + row] - __log2f(UPSCALE);
         }
-        tops[row] = top, dots[row] = dot;
+        tops[row] = top, dots[row] = dot / UPSCALE;
     }
     const u32 dice = DROP > 0 ? stream(seed, (site << 24) + blockIdx.x) : 0;
     __syncthreads();
@@ -235,20 +236,21 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
             u32 k[4], v[4], ds[4];
             load_columns(k, keys + j * 16 * STRIDE, lane);
             load_columns(v, values + j * 16 * STRIDE, lane);
+            u32 numbers[2];
+            if (DROP > 0) {
+                const u32 place = dice + row0 * ROW_STEP + (j * 16 + 2 * t) * COLUMN_STEP;
+                numbers[0] = scrambled(place), numbers[1] = scrambled(place + COLUMN_STEP);
+            }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float s[4] = {}, dp[4] = {};
                 mma(s, q, k[2 * h], k[2 * h + 1]);
                 mma(dp, d, v[2 * h], v[2 * h + 1]);
-                // Never above 1: padding keys have logit 0, which may lie far above all true ones; inf * 0 would be NaN.
-                float p[4] = {weight(s[0], top0), weight(s[1], top0), weight(s[2], top1), weight(s[3], top1)};
-                if (DROP > 0) {
-                    const u32 place = dice + row0 * ROW_STEP + (j * 16 + h * 8 + 2 * t) * COLUMN_STEP;
-                    dp[0] = dropped(place) ? 0 : dp[0] * UPSCALE;
-                    dp[1] = dropped(place + COLUMN_STEP) ? 0 : dp[1] * UPSCALE;
-                    dp[2] = dropped(place + 8 * ROW_STEP) ? 0 : dp[2] * UPSCALE;
-                    dp[3] = dropped(place + 8 * ROW_STEP + COLUMN_STEP) ? 0 : dp[3] * UPSCALE;
-                }
+                float p[4] = {bounded_weight(s[0], top0), bounded_weight(s[1], top0),
+                              bounded_weight(s[2], top1), bounded_weight(s[3], top1)};
+#pragma unroll
+                for (int e = 0; DROP > 0 && e < 4; e++)
+                    dp[e] = dropped_of_four(numbers[e & 1], (e >> 1) + 2 * h) ? 0 : dp[e];
                 ds[2 * h] = pack(p[0] * (dp[0] - dot0), p[1] * (dp[1] - dot0));
                 ds[2 * h + 1] = pack(p[2] * (dp[2] - dot1), p[3] * (dp[3] - dot1));
             }
@@ -277,6 +279,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
             u32 q[4], d[4], p[4], ds[4];
             load_columns(q, queries + j * 16 * STRIDE, lane);
             load_columns(d, grads + j * 16 * STRIDE, lane);
+            u32 numbers[2];
+            if (DROP > 0) {
+                const u32 place = dice + (j * 16 + 2 * t) * ROW_STEP + row0 * COLUMN_STEP;
+                numbers[0] = scrambled(place), numbers[1] = scrambled(place + ROW_STEP);
+            }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int query = j * 16 + h * 8 + 2 * t;
@@ -286,14 +293,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) attention_backward(
                 const float2 top = *(const float2*)(tops + query), dot = *(const float2*)(dots + query);
                 float w[4] = {weight(s[0], top.x), weight(s[1], top.y), weight(s[2], top.x), weight(s[3], top.y)};
                 float used[4] = {w[0], w[1], w[2], w[3]};
-                if (DROP > 0) {
-                    const u32 place = dice + query * ROW_STEP + row0 * COLUMN_STEP;
 #pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        const bool gone = dropped(place + (e & 1) * ROW_STEP + (e >> 1) * 8 * COLUMN_STEP);
-                        used[e] = gone ? 0 : w[e] * UPSCALE;
-                        dp[e] = gone ? 0 : dp[e] * UPSCALE;
-                    }
+                for (int e = 0; DROP > 0 && e < 4; e++) {
+                    const bool gone = dropped_of_four(numbers[e & 1], h + 2 * (e >> 1));
+                    used[e] = gone ? 0 : w[e];
+                    dp[e] = gone ? 0 : dp[e];
                 }
                 p[2 * h] = pack(used[0], used[1]), p[2 * h + 1] = pack(used[2], used[3]);
                 ds[2 * h] = pack(w[0] * (dp[0] - dot.x), w[1] * (dp[1] - dot.y));

@@ -9,6 +9,7 @@ from letgo.fast.cuda import kernel, multiprocessors
 
 SIZE = 16  # the head size that the kernels are written for
 MOST_CELLS = 1152  # whose queries, keys, values and gradients fit in a block's shared memory
+MOST_DROPOUT = 0.25  # four weights that drop out one at a time share a number
 SCALE = 65536  # dropout probabilities are whole multiples of 1 / SCALE
 
 

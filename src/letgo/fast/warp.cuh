@@ -41,8 +41,11 @@ __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 
 #ifdef DROP
 #define ROW_STEP 0x9E3779B1u
 #define COLUMN_STEP 0x85EBCA6Bu
-__device__ __forceinline__ bool dropped(u32 place) {
-    return (place ^ (place >> 15)) * 0xC2B2AE35u < (u32)DROP << 16;
+__device__ __forceinline__ u32 scrambled(u32 place) { return (place ^ (place >> 15)) * 0xC2B2AE35u; }
+__device__ __forceinline__ bool dropped(u32 place) { return scrambled(place) < (u32)DROP << 16; }
+// Four that share a number drop out one at a time: the member-th of them where the number lies in its own stretch.
+__device__ __forceinline__ bool dropped_of_four(u32 number, u32 member) {
+    return number - member * ((u32)DROP << 16) < (u32)DROP << 16;
 }
 #endif
 // The start of a site's places.
