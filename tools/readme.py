@@ -21,7 +21,10 @@ NAMES = {
     "em-decay": "EM decay",
     "tweedie": "**Tweedie reprojection**",
 }
-OTHERS = {"connectivity": ("connectivity-deep",)}  # recipes that are not the paper's
+OTHERS = {  # recipes that are not the paper's, and how they differ
+    "sudoku-extreme": {"sudoku-extreme-deep": "eight layers instead of the paper's four"},
+    "connectivity": {"connectivity-deep": "four layers, twice as many as IRED released"},
+}
 UNITS = {"sudoku": "clues", "connectivity": "nodes"}
 FEW = 2000  # instances per seed, where not said otherwise
 SUDOKU = TABLE1.columns[0]
@@ -76,14 +79,15 @@ def task_remarks(store: Store) -> str:
         if not (SHIPPED / one.model / "tune-em-decay.json").is_file():
             text += "; EM decay not tuned"
         models.setdefault(one.model, text)
-    for name in (model for others in OTHERS.values() for other in others for model in (f"{other}-baseline", other)):
+    others = {other: how for found in OTHERS.values() for other, how in found.items()}
+    for name, how in ((model, how) for other, how in others.items() for model in (f"{other}-baseline", other)):
         card = SHIPPED / name / "card.json"
         if card.is_file():
             told = json.loads(card.read_text())
             counts = sorted({r["validity"]["n"] for r in told["scores"]})
             models[name] = (
-                f"not the paper's network but a deeper one, {told['steps']:,} training steps on {told['trained_on']}, "
-                f"n = {' or '.join(map(str, counts))}, 200 sampling steps"
+                f"{how}, {told['steps']:,} training steps, n = {' or '.join(map(str, counts))}, "
+                f"{told['scores'][0]['steps']} sampling steps"
             )
     texts = dict.fromkeys(models.values())
     return " ".join(f"{', '.join(f'`{m}`' for m in models if models[m] == text)}: {text}." for text in texts)

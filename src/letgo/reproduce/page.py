@@ -47,7 +47,8 @@ three seeds. A **bold** entry is a miss, and comes with a sentence why: more tha
 a million steps or more; where it has fewer, below the paper's figure at 200,000 steps (Table 8, which samples with 500
 steps; a cell with 200 need not exceed the paper's own), and more than .05 below the paper where Table 8 is silent.
 Where lower is better (Tables 12 and 13), a miss exceeds the paper's value by more than half of it, its spread between
-seeds and .05, half of its last digit, together; in Table 14 it is more than 5 points below."""
+seeds and .05, half of its last digit, together; in Table 14 it is more than 5 points below. Rows under a model's own
+name are recipes other than the paper's: never a miss, and no part of the ordering."""
 
 
 def share(score: dict[str, Any], digits: int = 3) -> str:
@@ -136,6 +137,7 @@ class Page:
             name = "Baseline" if objective == "baseline" else "Self-correction"
             rows = [[c.title, *(self.brief(Cell(TABLE1, c, r, objective)) for r in RULES)] for c in TABLE1.columns]
             parts.append(_table([name, *(RULE_NAMES[r] for r in RULES)], rows))
+        parts += self.other_recipes()
         if any(self.result(cell) for cell in TABLE1.cells()) and not self.quick:
             parts.append("![Validity by rule, ours with intervals beside the paper's](assets/table1.svg)")
         parts.append(self.orderings())
@@ -148,6 +150,17 @@ class Page:
         own = "-" if found is None else f"{found.value:.3f}"
         own = f"**{own}**" if found is not None and self.missed(found) else own
         return f"{own} ({cell.paper.value:.{digits}f})"
+
+    def other_recipes(self) -> list[str]:
+        """Table 1 for models that are not the paper's, where there are any."""
+        rows: dict[tuple[str, str], dict[str, str]] = {}
+        for cell in TABLE1.cells():
+            for name, found in self.variants(cell):
+                _, digits = _digits(cell.table)
+                entry = f"{found.value:.3f} ({cell.paper.value:.{digits}f})"
+                rows.setdefault((cell.column.title, name), {})[cell.rule] = entry
+        lines = [[title, f"`{name}`", *(row.get(r, "-") for r in RULES)] for (title, name), row in rows.items()]
+        return [_table(["Other recipes", "model", *(RULE_NAMES[r] for r in RULES)], lines)] if lines else []
 
     def orderings(self) -> str:
         """The paper's two claims, column by column."""
@@ -170,7 +183,8 @@ class Page:
         if not any(found):
             return f"{head}\n\n{_absent(self.store, cells[0]).capitalize()}."
         parts = [head, *self.remarks(column, found), self.rows(cells, column=False)]
-        return "\n\n".join([*parts, *self.misses(cells), *self.graphs(column, found), self.commands(found)])
+        commands = self.commands([one for cell in cells for _, one in self.all_of(cell)])
+        return "\n\n".join([*parts, *self.misses(cells), *self.graphs(column, found), commands])
 
     def rows(self, cells: list[Cell], column: bool) -> str:
         rows = []
@@ -181,7 +195,7 @@ class Page:
                 rows.append([*lead, _absent(self.store, cell), "", "", "", _paper(cell), ""])
                 continue
             digits, _ = _digits(cell.table)
-            own = f"**{_own(found)}**" if self.missed(found) else _own(found)
+            own = f"**{_own(found)}**" if name == cell.objective and self.missed(found) else _own(found)
             seeds = ", ".join(map(str, found.reports)) + ("" if found.std is None else f" (± {found.std:.{digits}f})")
             steps = "?" if found.steps is None else f"{found.steps:,}"
             rows.append([*lead, own, str(found.n), seeds, steps, _paper(cell), _signed(found.difference, digits)])
