@@ -180,7 +180,7 @@ def test_the_first_layers_have_the_sizes_of_the_published_network() -> None:
 
 def test_a_deeper_network_adds_the_published_second_layer_whole() -> None:
     """23,648 parameters each: 96, 256 and 384 inputs to 32 outputs."""
-    deep = PRESETS["connectivity-deep"].build_model()
+    deep = PRESETS["connectivity"].build_model()
     assert sum(p.numel() for p in deep.parameters()) == 37_058 + 2 * 23_648
 
 
@@ -196,7 +196,7 @@ def test_renaming_the_nodes_renames_the_answer(depth: int) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("preset", ["connectivity", "connectivity-deep"])
+@pytest.mark.parametrize("preset", ["connectivity", "connectivity-ired"])
 def test_the_same_weights_run_on_graphs_of_any_size(preset: str) -> None:
     network = PRESETS[preset].build_model()
     for n in (2, 12, 18):

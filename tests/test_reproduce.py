@@ -238,6 +238,20 @@ def test_a_dry_run_prints_commands_and_writes_nothing(runs: Path, away: Path, ca
     assert list(away.iterdir()) == []
 
 
+def test_another_shipped_recipe_goes_through_the_cells_of_its_task(away: Path, capsys: pytest.CaptureFixture[str]):
+    board = "".join(str((3 * (row % 3) + row // 3 + column) % 9 + 1) for row in range(9) for column in range(9))
+    (away / "test.csv").write_text(f"source,question,answer,rating\nx,{'.' + board[1:]},{board},3\n")
+    words = ["--tasks", "sudoku-extreme", "--also", "sudoku-extreme-deep,sudoku-mini", "--data", "test.csv"]
+    assert main(["reproduce", "table1", *words, "--rules", "tweedie", "--count", "1", "--seeds", "0", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    rest = "--regime test --steps 1000 --count 1 --seed 0 --passes 10 --data test.csv"
+    assert f"letgo evaluate sudoku-extreme-deep --rule tweedie {rest}" in said.out
+    solve = "letgo reproduce solve --tasks sudoku-extreme --count 1"
+    assert f"{solve} --data test.csv" in said.out.splitlines()
+    assert f"{solve} --also sudoku-extreme-deep --data test.csv" in said.out.splitlines()
+    assert "left out: sudoku-mini (other boards, path or representation than the paper's)" in said.err
+
+
 def test_sudoku_extreme_is_left_out_without_its_file(away: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["reproduce", "table1", "--quick", "--tasks", "sudoku-extreme", "--out", "r"]) == 0
     assert "left out: sudoku-extreme (its test file is not at hand: --data FILE" in capsys.readouterr().err

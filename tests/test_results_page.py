@@ -304,6 +304,16 @@ def test_another_recipe_stands_beside_the_papers_under_its_own_name(put: Any):
     assert "| sudoku-decayed | 21 | tweedie | 0.990 [0.985, 0.994] |" in text
 
 
+def test_another_recipe_has_its_command_and_is_never_a_miss(put: Any):
+    put("sudoku", report(1000))
+    store = put("sudoku-decayed", report(900, model="sudoku-decayed", command="letgo evaluate sudoku-decayed"))
+    text = Page(store).text(["table1"])
+    assert "| Sudoku, 21 clues | `sudoku-decayed` | - | - | - | - | 0.450 (0.98) |" in text
+    assert "| self-correction | Tweedie | **0.500 [0.478, 0.522]** |" in text
+    assert "| sudoku-decayed | Tweedie | 0.450 [0.428, 0.472] |" in text
+    assert "\nletgo evaluate sudoku-decayed\n" in text
+
+
 def test_other_boards_and_representations_stay_out_of_table_1(put: Any):
     for name in ("sudoku-mini", "sudoku-bits"):
         store = put(name, report(1980, model=name))

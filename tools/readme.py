@@ -23,7 +23,7 @@ NAMES = {
 }
 OTHERS = {  # recipes that are not the paper's, and how they differ
     "sudoku-extreme": {"sudoku-extreme-deep": "eight layers instead of the paper's four"},
-    "connectivity": {"connectivity-deep": "four layers, twice as many as IRED released"},
+    "connectivity": {"connectivity-ired": "IRED's network as released, two layers instead of four"},
 }
 UNITS = {"sudoku": "clues", "connectivity": "nodes"}
 FEW = 2000  # instances per seed, where not said otherwise

@@ -233,7 +233,7 @@ def build_parser() -> Parser:
     reproduce.add_argument("--tasks", type=_list_of(str), help="only these tasks, e.g. sudoku,latin")
     reproduce.add_argument("--rules", type=_list_of(str), help="only these rules, e.g. ddpm,tweedie")
     reproduce.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
-    reproduce.add_argument("--also", type=_list_of(str), help="other recipes in --models, measured beside the presets")
+    reproduce.add_argument("--also", type=_list_of(str), help="other recipes to measure beside the paper's")
     reproduce.add_argument(
         "--out", type=Path, metavar="FOLDER", help="the JSON (default results; quick: results/quick)"
     )

@@ -10,6 +10,8 @@ from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
 from letgo.presets import PRESETS
 from letgo.reproduce.store import NOTES, Report, Store
 
+ALIKE = ("task_options", "codec", "path")  # what another recipe must share with the paper's
+
 MEANS = ("codeword_distance", "violation_rate")  # all other scores are rates
 LONG, MARGIN = 1_000_000, 0.05
 EXCESS, ROUNDING = 0.5, 0.05  # where lower is better: half of the paper's value, and of its last printed digit
@@ -70,7 +72,7 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
 def same_training(name: str, found: Result, cell: Cell) -> bool:
     """Whether another model's reports belong beside a cell: same boards and representation, same objective."""
     other, own = PRESETS.get(name), PRESETS.get(cell.model)
-    if other and own and any(getattr(other, key) != getattr(own, key) for key in ("task_options", "codec", "path")):
+    if other and own and any(getattr(other, key) != getattr(own, key) for key in ALIKE):
         return False
     facts = {(r.get("task"), r.get("objective")) for r in found.reports.values()}
     wanted = "simple" if cell.objective == "baseline" else "self-correction"

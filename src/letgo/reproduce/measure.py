@@ -18,6 +18,8 @@ from letgo.data.load import identity
 from letgo.evaluate import device_name, evaluate, instances
 from letgo.metrics import Rate
 from letgo.paper import Column
+from letgo.presets import PRESETS, Config
+from letgo.reproduce.compare import ALIKE
 from letgo.reproduce.plan import SOLVED, TRIES, Limits, Need, merged, solve_columns, solve_needs, table_needs
 from letgo.reproduce.store import SOLVE, TUNE, Report, Store, seeded
 from letgo.solver import Solver, load
@@ -64,6 +66,20 @@ class Session:
         if seed == 0 or self.find(model, 0) is not None:  # a model that is missing is named once, not for each seed
             self.leave_out(name, why)
         return None
+
+    def stands_for(self, model: str) -> str | None:
+        """The paper's model in whose cells this one is measured; of another recipe, that of its task and objective."""
+        if model not in self.also:
+            return model
+        where = self.find(model, 0)
+        if where is None:
+            return None
+        config = Config.from_dict(read_json(locate(where)[0] / "config.json"))
+        own = PRESETS[config.task + ("-baseline" if config.objective == "simple" else "")]
+        if any(getattr(config, key) != getattr(own, key) for key in ALIKE):
+            self.leave_out(model, "other boards, path or representation than the paper's")
+            return None
+        return own.name
 
     def solver(self, where: str) -> Solver:
         """The model, loaded once; another model takes its place."""
@@ -190,13 +206,9 @@ def line(report: Report) -> str:
 
 
 def with_others(session: Session, needs: list[Need]) -> list[Need]:
-    """For each other recipe the needs of the model that its preset names."""
-    extra = []
-    for name in session.also:
-        where = session.find(name, 0)
-        base = read_json(locate(where)[0] / "config.json")["name"] if where is not None else None
-        extra += [replace(need, model=name) for need in needs if need.model == base]
-    return [*needs, *extra]
+    """For each other recipe the needs of the paper's model that it stands for."""
+    pairs = [(name, session.stands_for(name)) for name in session.also]
+    return [*needs, *(replace(need, model=name) for name, own in pairs for need in needs if need.model == own)]
 
 
 def measure_all(session: Session, needs: list[Need], beside: list[Need], solving: list[Column]) -> None:
@@ -220,9 +232,9 @@ def measure_all(session: Session, needs: list[Need], beside: list[Need], solving
 
 def solve_model(session: Session, model: str, where: str, columns: list[Column]) -> None:
     """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
-    solver = session.solver(where)
+    solver, own = session.solver(where), session.stands_for(model)
     for column in columns:
-        if model.removesuffix("-baseline") != column.model:
+        if own is None or own.removesuffix("-baseline") != column.model:
             continue
         count = session.limits.count or column.count
         facts = {"settings": {}, **about(session, solver, where)}
@@ -234,6 +246,7 @@ def solve_model(session: Session, model: str, where: str, columns: list[Column])
             continue
         words: list[str | int] = ["reproduce", "solve", "--tasks", column.model, "--count", count]
         words += ["--models", str(session.models)] if session.models and where not in shipped() else []
+        words += ["--also", model] if model != own else []
         prefix = "" if column.model == "sudoku-extreme" else f"{column.model}="
         words += ["--data", prefix + session.data_word(column.model, facts)] if "data" in facts else []
         command = session.words(*words)
@@ -275,7 +288,7 @@ def run_tables(session: Session, names: list[str]) -> None:
 
 def run_solve(session: Session) -> None:
     solving = solve_columns(SOLVED, session.limits)
-    measure_all(session, [], solve_needs(solving, session.limits), solving)
+    measure_all(session, [], with_others(session, solve_needs(solving, session.limits)), solving)
 
 
 def run_tune(session: Session, models: tuple[str, ...]) -> None:
