@@ -68,11 +68,13 @@ def task_rows(store: Store) -> list[str]:
 def task_remarks(store: Store) -> str:
     """n, steps and data behind those rows, models with the same ones together."""
     models: dict[str, str] = {}
-    for one in TABLE1.cells():
-        found = result(store, one)
-        if found is None or one.column.model == SUDOKU.model:
+    every = [(one, result(store, one)) for one in TABLE1.cells() if one.column.model != SUDOKU.model]
+    for one, found in every:
+        if found is None:
             continue
-        text = f"{found.steps or 0:,} training steps, n = {found.n}, {one.column.steps} sampling steps"
+        counts = sorted({other.n for cell, other in every if other is not None and cell.model == one.model})
+        n = " or ".join(map(str, counts))
+        text = f"{found.steps or 0:,} training steps, n = {n}, {one.column.steps} sampling steps"
         own = "own test file" in data_text(next(iter(found.reports.values())))
         if one.column.model == "sudoku-extreme" and not own:
             text += ", on a stand-in for its test file that is somewhat harder"
