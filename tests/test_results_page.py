@@ -335,7 +335,10 @@ def test_tuning_solving_coverage_and_solutions_have_their_rows(put: Any):
     tuned = {"model": "sudoku", "rule": "em-decay", "best": {"sigma": 5.0, "tau_start": 0.6, "validity": 0.9}}
     put("tune", {**tuned, "count": 500, "training_steps": 300_000})
     put("sudoku", report(1900), report(1900, 2001, pass_at_k={"k": 10, **Rate(2000, 2001).as_dict()}))
-    put("solve", {"model": "sudoku", "regime": "21", "steps": 200, "puzzles": 50, "solved": 49, "mean_calls": 161.5})
+    solved = {"model": "sudoku", "task": "sudoku", "regime": "21", "steps": 200, "puzzles": 50, "solved": 49}
+    put("sudoku-wide", report(1000, model="sudoku-wide"))
+    solved |= {"mean_calls": 161.5}
+    put("solve", solved, {**solved, "model": "sudoku-wide", "solved": 25})
     share = {"value": 0.246, "low": 0.245, "high": 0.247}
     covered = {
         "model": "queens",
@@ -350,6 +353,7 @@ def test_tuning_solving_coverage_and_solutions_have_their_rows(put: Any):
     text = Page(put("solutions", {**drawn, "validity": Rate(900, 1000).as_dict(), "training_steps": 5})).text()
     assert "| sudoku | (5, 0.6) | 0.900 [0.871, 0.923] | 500 | 300,000 | (7, 0.7) 0.982 | -0.082 |" in text
     assert "| sudoku | 21 | 0.980 [0.895, 0.996] | 50 | 162 | 200 | 0.950" in text
+    assert "| sudoku-wide | 21 | 0.500 [0.366, 0.634] | 50 | 162 | 200 | 0.500 [0.478, 0.522], n = 2000 | - |" in text
     assert "| Tweedie | queens | 24.6 [24.5, 24.7] |" in text
     assert "| 41,274 / 48,572 | 500,000 | 5 | 33.8 (34.1 / 33.4) | -9.2 |" in text
     assert "| sudoku | 80 of 100: 0.800 [0.711, 0.867] | 100.0 | 0.500 (0.020) |" in text

@@ -303,20 +303,23 @@ class Page:
         )
         rows = []
         for column in (COLUMNS[key] for keys in SOLVED.values() for key in keys):
-            for objective in reversed(OBJECTIVES):
-                cell = Cell(TABLE1, column, "tweedie", objective)
-                mine = [r for r in reports if (r["model"], r.get("regime")) == (cell.model, column.regime)]
+            own = [Cell(TABLE1, column, "tweedie", objective) for objective in reversed(OBJECTIVES)]
+            pairs = [(cell.model, cell) for cell in own]
+            others = [r["model"] for r in reports if r["model"] not in KNOWN and r.get("task") == column.model]
+            pairs += [(name, own[name.endswith("-baseline")]) for name in dict.fromkeys(others)]
+            for model, cell in pairs:
+                mine = [r for r in reports if (r["model"], r.get("regime")) == (model, column.regime)]
                 if mine:
                     best = max(mine, key=lambda r: r["puzzles"])
-                    rows.append([cell.model, column.regime, *_solved(best), *self.passes(cell)])
+                    rows.append([model, column.regime, *_solved(best), *self.passes(cell, model)])
         head = ["model", "regime", "solved", "n", "calls", "a full try", "pass@1", "pass@10"]
         body = _table(head, rows) if rows else "Not measured yet."
         return "\n\n".join(["## Verified solving", note, body])
 
-    def passes(self, cell: Cell) -> list[str]:
-        """pass@1 and pass@10 of the same regime, where they were measured."""
+    def passes(self, cell: Cell, model: str | None = None) -> list[str]:
+        """pass@1 and pass@10 of the same regime, where they were measured; of another recipe by its name."""
         asked = replace(cell.column, score="validity"), replace(cell.column, score="pass_at_k", passes=TRIES)
-        one, ten = (self.store.seeds(replace(cell, column=column)).get(0) for column in asked)
+        one, ten = (self.store.seeds(replace(cell, column=column), model).get(0) for column in asked)
         return [
             "-" if one is None else f"{share(one['validity'])}, n = {one['count']}",
             "-" if ten is None else f"{share(ten['pass_at_k'])}, n = {ten['count']}",
