@@ -252,6 +252,16 @@ def test_another_shipped_recipe_goes_through_the_cells_of_its_task(away: Path, c
     assert "left out: sudoku-mini (other boards, path or representation than the paper's)" in said.err
 
 
+def test_a_folder_with_other_files_is_refused_before_anything_is_measured(
+    away: Path, capsys: pytest.CaptureFixture[str]
+):
+    (away / "r").mkdir()
+    (away / "r" / "config.json").write_text('{"name": "x"}')
+    assert main(["reproduce", "table1", "--quick", "--tasks", "latin", "--count", "1", "--out", "r"]) == 2
+    assert "r/config.json is no list of reports; restore it or move it away" in capsys.readouterr().err
+    assert [path.name for path in (away / "r").iterdir()] == ["config.json"]
+
+
 def test_sudoku_extreme_is_left_out_without_its_file(away: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["reproduce", "table1", "--quick", "--tasks", "sudoku-extreme", "--out", "r"]) == 0
     assert "left out: sudoku-extreme (its test file is not at hand: --data FILE" in capsys.readouterr().err

@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     if args.quick and args.out is None:
         out = out / "quick"
     session = make_session(args, out)
+    for name in session.store.models():  # files that are no reports are found before the work, not after it
+        session.store.reports(name)
     _measure(session, names)
     for what, why in session.skipped.items():
         print(f"left out: {what} ({why})", file=sys.stderr)
