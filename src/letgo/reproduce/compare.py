@@ -11,7 +11,6 @@ from letgo.presets import PRESETS
 from letgo.reproduce.store import NOTES, Report, Store
 
 ALIKE = ("task_options", "codec", "path")  # what another recipe must share with the paper's
-
 MEANS = ("codeword_distance", "violation_rate")  # all other scores are rates
 LONG, MARGIN = 1_000_000, 0.05
 EXCESS, ROUNDING = 0.5, 0.05  # where lower is better: half of the paper's value, and of its last printed digit
