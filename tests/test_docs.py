@@ -19,7 +19,7 @@ from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
 from letgo.reproduce import plots
 from letgo.reproduce.page import Page
-from letgo.reproduce.store import Store
+from letgo.reproduce.store import Store, split_seed
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -64,13 +64,22 @@ def test_every_result_names_its_command_and_every_note_a_cell():
         assert set(note["cells"]) <= cells
         if (steps := note["training_steps"]) is not None:
             assert note["text"].startswith(f"Trained for {steps:,} of "), "a note that speaks of a run falls with it"
+    runs = store.read("training")
     for name in (*store.models(), "solve", "coverage", "solutions"):
         for report in store.reports(name):
             words = shlex.split(report["command"])
             said = cli.build_parser().parse_args(words[1:])  # as anybody could give it
             assert words[0] == "letgo", name
             assert set(getattr(said, "names", [])) <= set(TARGETS), report["command"]
-            assert getattr(said, "model", report["model"]) in shipped(), report["command"]
+            model, seed = split_seed(report["model"])
+            if seed == 0:
+                assert getattr(said, "model", model) in shipped(), report["command"]
+            else:  # a further seed is no shipped model: the run is named, and how it was made
+                assert said.model == f"runs/{model}/s{seed}", report["command"]
+                [made] = runs[report["model"]]["commands"]
+                assert f"letgo train {model} " in made
+                assert f"--out runs/{model}" in made
+                assert runs[report["model"]]["steps"] == report["training_steps"]
 
 
 @pytest.mark.parametrize("name", shipped())

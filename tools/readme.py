@@ -74,6 +74,7 @@ def task_remarks(store: Store) -> str:
             continue
         counts = sorted({other.n for cell, other in every if other is not None and cell.model == one.model})
         n = " or ".join(map(str, counts))
+        n += f" over {len(found.reports)} training seeds" if len(found.reports) > 1 else ""
         text = f"{found.steps or 0:,} training steps, n = {n}, {one.column.steps} sampling steps"
         own = "own test file" in data_text(next(iter(found.reports.values())))
         if one.column.model == "sudoku-extreme" and not own:
