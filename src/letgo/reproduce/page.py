@@ -24,6 +24,7 @@ from letgo.paper import (
     Column,
     Table,
 )
+from letgo.presets import PRESETS
 from letgo.reproduce.compare import Result, data_text, miss, result, same_training
 from letgo.reproduce.plan import COLUMNS, QUICK_COUNT, SOLVED, TRIES
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, TUNE, Report, Store, split_seed
@@ -239,9 +240,7 @@ class Page:
         ]
 
     def commands(self, found: list[Result | None]) -> str:
-        lines = [r["command"] for f in found if f is not None for r in f.reports.values()]
-        shown = "\n".join(dict.fromkeys(lines))
-        return f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"
+        return _commands([r["command"] for f in found if f is not None for r in f.reports.values()])
 
     def grid(self, table: Table, remark: str) -> str:
         """A table with one row per cell; columns without a report are named once."""
@@ -356,7 +355,7 @@ class Page:
             "exactly uniform samples would reach. Seed 0."
         )
         parts = ["## Table 15: coverage of the 14-queens boards", note, _table(head, rows)]
-        return "\n\n".join([*parts, *_details(commands)])
+        return "\n\n".join([*parts, *([_commands(commands)] if commands else [])])
 
     def solutions(self) -> str:
         reports = {r["model"]: r for r in self.store.reports(SOLUTIONS)}
@@ -382,7 +381,7 @@ class Page:
             "puzzles are others."
         )
         parts = ["## App. O.3: several solutions of one puzzle", note, _table(head, rows)]
-        return "\n\n".join([*parts, *_details(commands)])
+        return "\n\n".join([*parts, *([_commands(commands)] if commands else [])])
 
     def others(self) -> str:
         rows = [[o.system, o.task, o.score, o.source] for o in OTHERS]
@@ -408,13 +407,16 @@ class Page:
         return "\n\n".join(["## Models that no table asks for", body])
 
     def training(self) -> str:
-        runs = self.store.read(TRAINING)
+        """Presets in their order, the further seeds of each after it."""
+        read = self.store.read(TRAINING)
+        runs = {name: run for name, run in read.items() if isinstance(run, dict)} if isinstance(read, dict) else {}
+        order = {name: i for i, name in enumerate(PRESETS)}
         rows = []
-        for name, run in runs.items() if isinstance(runs, dict) else ():
-            if isinstance(run, dict):
-                minutes = f"{run['seconds'] / 60:.0f}" if "seconds" in run else "?"
-                steps = f"{run['steps']:,}" if "steps" in run else "?"
-                rows.append([name, steps, minutes, str(run.get("device", "?")), str(run.get("note", ""))])
+        for name in sorted(runs, key=lambda name: (order.get(split_seed(name)[0], len(order)), split_seed(name))):
+            run = runs[name]
+            minutes = f"{run['seconds'] / 60:.0f}" if "seconds" in run else "?"
+            steps = f"{run['steps']:,}" if "steps" in run else "?"
+            rows.append([name, steps, minutes, str(run.get("device", "?")), str(run.get("note", ""))])
         body = _table(["run", "steps", "minutes", "device", "note"], rows) if rows else "No record yet."
         note = "Commands and losses are in `results/training.json`."
         return "\n\n".join(["## How the models were trained", note, body])
@@ -445,6 +447,6 @@ def _steps(store: Store, report: Report) -> str:
     return f"{steps:,}" if steps else "?"
 
 
-def _details(commands: list[str]) -> list[str]:
-    shown = "\n".join(commands)
-    return [f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"] if commands else []
+def _commands(lines: list[str]) -> str:
+    shown = "\n".join(dict.fromkeys(lines))
+    return f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"
