@@ -102,6 +102,8 @@ def test_a_command_loses_what_belongs_to_one_machine(ship: Any) -> None:
     command = "letgo evaluate runs/x --rule ddpm --data here/packs/sudoku-extreme --count 9 --out r.json --passes 10"
     told = ship.public(command, "runs/x", "sudoku-extreme")
     assert told == "letgo evaluate sudoku-extreme --rule ddpm --data sudoku-extreme --count 9 --passes 10"
+    told = ship.public("letgo reproduce solve --tasks maze --data maze=here/test.npz --models runs", "", "maze")
+    assert told == "letgo reproduce solve --tasks maze --data maze=test.npz"
 
 
 def test_a_run_becomes_a_model_that_loads_by_its_card(

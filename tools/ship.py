@@ -145,8 +145,14 @@ def public(command: str, run: str, name: str) -> str:
     for before, word in zip(["", *words], words, strict=False):
         if {"--out", "--models"} & {before, word}:
             continue
-        kept.append(name if word == run else Path(word).name if before == "--data" else word)
+        kept.append(name if word == run else _file(word) if before == "--data" else word)
     return shlex.join(kept)
+
+
+def _file(word: str) -> str:
+    """The name of a --data file or folder, after TASK= where `letgo reproduce` was told the task."""
+    task, equals, path = word.rpartition("=")
+    return f"{task}{equals}{Path(path).name}"
 
 
 def named(report: dict[str, Any], name: str, facts: dict[str, Any]) -> dict[str, Any]:
