@@ -29,6 +29,7 @@ from letgo.kernels import (
     generalized_ddim,
     heun,
     make_rule,
+    resample,
     tweedie,
 )
 from letgo.paths import CosinePath, GaussianPath, LinearPath
@@ -58,7 +59,7 @@ def some_step(path: GaussianPath, t: float, s: float) -> Transition:
     rng = torch.Generator().manual_seed(0)
     x_t, x0_hat = torch.randn(2, 2, 3, 4, dtype=torch.float64, generator=rng)
     denoise = gaussian_denoiser(path, 0.3, 0.5)
-    return Transition(path, denoise, x_t, x0_hat, at(t), at(s))
+    return Transition(path, denoise, x_t, x0_hat, at(t), at(s), lambda: x_t.flip(-1))
 
 
 def coefficients(step: Transition) -> tuple[float, float, float, float]:
@@ -240,7 +241,8 @@ def test_every_rule_is_finite_at_both_ends_in_single_precision(
     path: GaussianPath, rule: Rule, t: float, s: float
 ) -> None:
     double = some_step(path, t, s)
-    step = Transition(path, double.denoise, double.x_t.float(), double.x0_hat.float(), at(t).float(), at(s).float())
+    x_t, x0_hat = double.x_t.float(), double.x0_hat.float()
+    step = Transition(path, double.denoise, x_t, x0_hat, at(t).float(), at(s).float(), lambda: x_t)
     kernel = rule(step)
     assert kernel.center.isfinite().all()
     assert kernel.scale.isfinite().all()
@@ -248,7 +250,7 @@ def test_every_rule_is_finite_at_both_ends_in_single_precision(
     assert kernel.center.dtype == torch.float32
 
 
-@pytest.mark.parametrize("rule", [ddpm, ddim, tweedie])
+@pytest.mark.parametrize("rule", [ddpm, ddim, tweedie, resample])
 def test_the_last_step_needs_no_special_case(path: GaussianPath, rule: Rule) -> None:
     """beta(0) = 0 silences the noise, and the answer is the proposal."""
     step = some_step(path, 0.005, 0.0)
@@ -268,9 +270,10 @@ def test_each_board_of_a_batch_may_have_its_own_time(path: GaussianPath, rule: R
     """Training steps boards from different times at once (Algorithm 2)."""
     one = some_step(path, 0.5, 0.4)
     t, s = torch.tensor([[0.5], [0.8]], dtype=torch.float64)[..., None], torch.tensor([0.4, 0.1]).double().view(2, 1, 1)
-    together = rule(Transition(path, one.denoise, one.x_t, one.x0_hat, t, s))
+    together = rule(Transition(path, one.denoise, one.x_t, one.x0_hat, t, s, lambda: one.x_t))
     for i in (0, 1):
-        alone = rule(Transition(path, one.denoise, one.x_t[[i]], one.x0_hat[[i]], t[[i]], s[[i]]))
+        x_t, x0_hat = one.x_t[[i]], one.x0_hat[[i]]
+        alone = rule(Transition(path, one.denoise, x_t, x0_hat, t[[i]], s[[i]], lambda x_t=x_t: x_t))
         assert_close(together.center[[i]], alone.center)
         assert_close(together.scale.expand(2, 1, 1)[[i]], alone.scale)
 
@@ -396,11 +399,55 @@ def test_a_bad_state_outvotes_a_valid_proposal_in_ddpm_and_not_in_tweedie() -> N
     assert repaired <= bound + 5 * math.sqrt(bound / 20000)
 
 
+# Drawn symbols
+
+
+def test_resample_draws_symbols_by_their_probabilities(path: GaussianPath) -> None:
+    rng, chances = torch.Generator().manual_seed(0), torch.tensor([0.5, 0.3, 0.2, 0.0])
+    x0_hat = chances.expand(40_000, 1, 4)
+    noise = torch.randn(x0_hat.shape, generator=rng)
+    kernel = resample(Transition(path, lambda x, _: x, x0_hat, x0_hat, at(0.6), at(0.5), lambda: noise))
+    drawn = kernel.center[:, 0] / path.alpha(at(0.5)).item()
+    assert_close(drawn.sum(1), torch.ones(40_000).to(drawn))
+    assert set(drawn.round(decimals=5).unique().tolist()) == {0.0, 1.0}
+    assert stats.chisquare(drawn.sum(0)[:3], 40_000 * chances[:3]).pvalue > 1e-4
+    assert_close(kernel.scale, tweedie(Transition(path, lambda x, _: x, x0_hat, x0_hat, at(0.6), at(0.5))).scale)
+
+
+@pytest.mark.parametrize("steps", [5, 20])
+def test_resample_is_exact_for_one_cell_and_the_mean_is_not(path: GaussianPath, steps: int) -> None:
+    """With the true posterior of one cell, its symbols come out with their prior chances, in however few steps."""
+    count, chances, codes = 20_000, torch.tensor([0.7, 0.2, 0.1]).double(), torch.eye(3).double()
+
+    def posterior(x_t: Tensor, t: Tensor) -> Tensor:
+        alpha, beta = path.alpha(t), path.beta(t)
+        return (chances.log() - (x_t - alpha * codes).square().sum(-1, keepdim=True).mT / (2 * beta**2)).softmax(-1)
+
+    def mean(rule: Rule) -> Tensor:
+        rng = torch.Generator().manual_seed(1)
+        x_t = torch.randn(count, 1, 3, dtype=torch.float64, generator=rng)
+        for t, s in pairwise(torch.linspace(1, 0, steps + 1).tolist()):
+            draw = torch.randn(count, 1, 3, dtype=torch.float64, generator=rng)
+            step = Transition(path, posterior, x_t, posterior(x_t, at(t)), at(t), at(s), lambda draw=draw: draw)
+            x_t = rule(step).sample(torch.randn(count, 1, 3, dtype=torch.float64, generator=rng))
+        return x_t.mean((0, 1))  # of the last proposals: the posterior given states of training's own law
+
+    spread = (chances * (1 - chances) / count).sqrt()
+    assert ((mean(resample) - chances).abs() <= 5 * spread).all()
+    assert ((mean(tweedie) - chances).abs() > 5 * spread).any()
+
+
+def test_a_rule_that_draws_says_what_it_lacks(path: GaussianPath) -> None:
+    x = torch.zeros(1, 2, 3)
+    with pytest.raises(LetgoError, match="give its Transition `draw`"):
+        resample(Transition(path, lambda x, _: x, x, x, at(0.5), at(0.4)))
+
+
 # Rules by name
 
 
 def test_rules_are_made_by_their_names() -> None:
-    assert [make_rule(name) for name in PLAIN_RULES] == [ddpm, ddim, tweedie, euler, heun]
+    assert [make_rule(name) for name in PLAIN_RULES] == [ddpm, ddim, tweedie, resample, euler, heun]
     assert make_rule("em", sigma=0.3) == EulerMaruyama(0.3)
     assert make_rule("em-decay", sigma=7.0, tau_start=0.7) == EulerMaruyama(7.0, 0.7)
     assert make_rule("ddpm", variance=2.0) == Tempered(ddpm, 2.0)

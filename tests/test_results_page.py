@@ -385,3 +385,16 @@ def test_the_plot_says_which_points_it_was_drawn_from(put: Any, tmp_path: Path):
     text = (tmp_path / "assets" / "plot.svg").read_text()
     for column in TABLE1.columns:
         assert column.title in text
+
+
+# A rule of our own
+
+
+def test_resample_stands_beside_the_rules_of_the_same_regime_and_in_no_table(put: Any):
+    same, other = report(900, 1000, rule="tweedie"), report(100, 1000, rule="tweedie", regime="hard")
+    page = Page(put("sudoku", same, other, report(1000, 1000, rule="resample", command="letgo evaluate Y")))
+    section = page.text().split("## A rule of our own: resample")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| sudoku |")]
+    assert rows == ["| sudoku | 21 | 1.000 [0.996, 1.000] | 1000 | 0 | 200 | 0.900 [0.880, 0.917] | - |"]
+    assert "letgo evaluate Y" in section
+    assert "1.000 [0.996" not in page.text(["table1"])

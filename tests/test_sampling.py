@@ -15,7 +15,7 @@ from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, Transition, ddim, dd
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
-from letgo.rng import KERNEL, PIN, START, Noise
+from letgo.rng import DRAW, KERNEL, PIN, START, Noise
 from letgo.sampling import Snapshot, starting_state, trajectory, uniform_grid
 
 ALL_RULES: dict[str, Rule] = {**PLAIN_RULES, "em": EulerMaruyama(0.3), "em-decay": EulerMaruyama(7.0, 0.7)}
@@ -95,7 +95,8 @@ def test_every_turn_is_algorithm_1(path: GaussianPath, rule: Rule, soft_until: f
     for i, snapshot in enumerate(snapshots, start=1):
         t, s = times[i - 1].view(1, 1, 1), times[i].view(1, 1, 1)
         assert torch.equal(snapshot.x0_hat, denoise(x_t, t))
-        kernel = rule(Transition(path, lambda x, time: denoise(clues.pin(x), time), x_t, snapshot.x0_hat, t, s))
+        look, draw = lambda x, time: denoise(clues.pin(x), time), noise.normal(i, DRAW, *SHAPE)
+        kernel = rule(Transition(path, look, x_t, snapshot.x0_hat, t, s, lambda draw=draw: draw))
         x_s = kernel.sample(noise.normal(i, KERNEL, *SHAPE))
         x_t = clues.pin_at(x_s, s, path, noise.normal(i, PIN, *SHAPE))
         assert torch.equal(snapshot.x, x_t)

@@ -339,6 +339,8 @@ def test_codes_that_are_no_symbol_are_invalid_and_still_printable() -> None:
     report = evaluate(solver, "tweedie", instances(solver.task, "21", 4, 0), steps=2)
     assert (report["validity"]["value"], report["violation_rate"]["value"]) == (0.0, 1.0)
     assert len(solver.generate(1, steps=2)[0]) == 81
+    with pytest.raises(LetgoError, match="draws symbols from one-hot states; this model has bits"):
+        solver.solve(["." * 81], rule="resample")
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def build_parser() -> Parser:
     solve.add_argument("words", nargs="*", metavar="[NAME] [PUZZLE ...]", help="a task or model, then puzzles")
     solve.add_argument("--file", help="puzzles, one per line; - for standard input")
     solve.add_argument("--model", help="shipped name, run folder, RUN@STEP or hub:ID")
-    solve.add_argument("--rule", default="tweedie", help="ddpm ddim tweedie euler heun em em-decay")
+    solve.add_argument("--rule", default="tweedie", help="ddpm ddim tweedie resample euler heun em em-decay")
     solve.add_argument("--tries", type=_at_least(1), default=10, help="how often to try a puzzle (default 10)")
     solve.add_argument("--no-verify", action="store_true", help="one try to the end, no look at the rules on the way")
     solve.add_argument("--json", action="store_true", help="one JSON object per puzzle")
@@ -179,7 +179,7 @@ def build_parser() -> Parser:
 
     evaluate = commands.add_parser("evaluate", help="measure a model with a rule")
     evaluate.add_argument("model", metavar="MODEL", help="shipped name, run folder, RUN@STEP or hub:ID")
-    evaluate.add_argument("--rule", required=True, help="ddpm ddim tweedie euler heun em em-decay")
+    evaluate.add_argument("--rule", required=True, help="ddpm ddim tweedie resample euler heun em em-decay")
     evaluate.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
     evaluate.add_argument("--count", type=_at_least(1), default=2000, help="instances (default 2000)")
     evaluate.add_argument("--passes", type=_at_least(1), default=1, help="k of pass@k")

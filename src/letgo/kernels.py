@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from letgo.errors import LetgoError
 from letgo.paths import GaussianPath
 from letgo.shapes import State, Time
+
+LEAST = 1e-6  # the probability that `resample` leaves to every symbol
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Kernel:
         return self.center + self.scale * noise
 
 
+def nothing_to_draw() -> State:
+    raise LetgoError("this rule draws symbols: give its Transition `draw`, which returns a standard normal state")
+
+
 @dataclass(frozen=True)
 class Transition:
     """All that a rule may look at on the way from t to s < t."""
@@ -34,6 +41,7 @@ class Transition:
     x0_hat: State
     t: Time
     s: Time
+    draw: Callable[[], State] = nothing_to_draw  # noise of its own, for a rule that draws symbols
 
     @property
     def h(self) -> Time:
@@ -93,6 +101,17 @@ def tweedie(step: Transition) -> Kernel:
     return Kernel(step.alpha_s * step.x0_hat, step.beta_s)
 
 
+def resample(step: Transition) -> Kernel:
+    """Not in the paper: Eq. 8 around symbols drawn from x0_hat, read as probabilities, instead of their mean.
+
+    For one-hot states. Where cells are independent and x0_hat is exact, x_s is distributed as training's x_s.
+    """
+    gumbel = -(-torch.special.log_ndtr(step.draw())).log()
+    drawn = (step.x0_hat.clamp(min=LEAST).log() + gumbel).argmax(-1)
+    board = F.one_hot(drawn, step.x0_hat.shape[-1]).to(step.x0_hat.dtype)
+    return Kernel(step.alpha_s * torch.where(step.s > 0, board, step.x0_hat), step.beta_s)
+
+
 def euler(step: Transition) -> Kernel:
     """Eq. 26."""
     return Kernel(step.x_t - step.h * step.velocity_hat, torch.zeros_like(step.s))
@@ -145,6 +164,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "ddpm": ddpm,
     "ddim": ddim,
     "tweedie": tweedie,
+    "resample": resample,
     "euler": euler,
     "heun": heun,
 }

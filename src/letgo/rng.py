@@ -12,7 +12,7 @@ from torch import Tensor
 
 from letgo.shapes import State
 
-START, KERNEL, PIN = 0, 1, 2  # what a draw is for: x_T, the kernel's noise, soft pinning's noise
+START, KERNEL, PIN, DRAW = range(4)  # what noise is for: x_T, the kernel, soft pinning, symbols that a rule draws
 _WORD = 0xFFFFFFFF
 
 

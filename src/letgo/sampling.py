@@ -13,7 +13,7 @@ from letgo.errors import LetgoError
 from letgo.kernels import Rule, Transition
 from letgo.paths import GaussianPath
 from letgo.pinning import Clues
-from letgo.rng import KERNEL, PIN, START, Noise
+from letgo.rng import DRAW, KERNEL, PIN, START, Noise
 from letgo.shapes import State, Time
 
 Grid = Float[Tensor, "points"]
@@ -59,9 +59,11 @@ def reverse_step(
     def denoise_pinned(x: State, time: Time) -> State:
         return denoise(clues.pin(x), time)  # a rule that looks again (Heun) sees the clues too
 
-    x0_hat = denoise(x_t, t)
-    kernel = rule(Transition(path, denoise_pinned, x_t, x0_hat, t, s))
-    shape = (x_t.shape[1], x_t.shape[2])
+    def draw() -> State:
+        return noise.normal(step, DRAW, *shape)
+
+    x0_hat, shape = denoise(x_t, t), (x_t.shape[1], x_t.shape[2])
+    kernel = rule(Transition(path, denoise_pinned, x_t, x0_hat, t, s, draw))
     x_s = kernel.sample(noise.normal(step, KERNEL, *shape))
     pin_noise = noise.normal(step, PIN, *shape) if clues.may_be_soft else None
     return clues.pin_at(x_s, s, path, pin_noise), x0_hat

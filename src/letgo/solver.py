@@ -17,6 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo.checkpoints import load_model, read_json
+from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.fast import cpu
 from letgo.fast.loop import Loop
@@ -128,6 +129,8 @@ class Solver:
         self, name: str, sigma: float | None = None, tau_start: float | None = None, variance: float = 1.0
     ) -> tuple[Rule, dict[str, float]]:
         """A rule and the settings it ended up with: given ones first, then the tuned ones."""
+        if name == "resample" and not isinstance(self.codec, OneHot):
+            raise LetgoError(f"rule 'resample' draws symbols from one-hot states; this model has {self.config.codec}")
         settings = self.tuned(name) if name in ("em", "em-decay") else {}
         given = {"sigma": sigma, "tau_start": tau_start}
         settings |= {k: v for k, v in given.items() if v is not None}

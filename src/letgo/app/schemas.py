@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from letgo.app.limits import MAX_PUZZLE, MAX_SEED, MAX_SEEDS, MAX_SIGMA, MAX_STEPS, MAX_TRIES
 
-RuleName = Literal["ddpm", "ddim", "tweedie", "euler", "heun", "em", "em-decay"]
+RuleName = Literal["ddpm", "ddim", "tweedie", "resample", "euler", "heun", "em", "em-decay"]
 TaskName = Literal["sudoku", "sudoku-extreme", "latin", "queens", "connectivity", "maze"]
 ModelName = Annotated[
     str, Field(min_length=1, max_length=200, description="A name from /api/models; by default the task's own model")

@@ -3,6 +3,7 @@
 export const RULES = {
   ddpm: ["DDPM", "Stays close to the last state, and so to its mistakes."],
   tweedie: ["Tweedie reprojection", "Lets go of the state; noises the proposal afresh."],
+  resample: ["Resampling", "Tweedie's way, with symbols drawn from the proposal instead of their mean."],
   ddim: ["DDIM", "No fresh noise: the start decides everything."],
   euler: ["Euler", "The probability-flow ODE, in straight steps."],
   heun: ["Heun", "The same ODE, second order; two network calls a step."],
