@@ -11,7 +11,6 @@ from letgo.paper import (
     O3_FOUND,
     O3_TOTAL,
     OBJECTIVES,
-    OTHERS,
     QUEENS_BOARDS,
     QUEENS_TRAINING,
     RULES,
@@ -24,12 +23,12 @@ from letgo.paper import (
     Column,
     Table,
 )
-from letgo.presets import PRESETS
+from letgo.reproduce.appendix import other_models, other_systems, own_rule, training
 from letgo.reproduce.compare import Result, data_text, miss, result, same_training
-from letgo.reproduce.plan import COLUMNS, QUICK_COUNT, SOLVED, TRIES
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, TUNE, Report, Store, split_seed
+from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
+from letgo.reproduce.plan import COLUMNS, KNOWN, QUICK_COUNT, SOLVED, TRIES
+from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, split_seed
 
-KNOWN = {cell.model for table in TABLES.values() for cell in table.cells()}
 RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
 NOTHING = "not trained yet"
 QUICK = (
@@ -52,13 +51,6 @@ seeds and .05, half of its last digit, together; in Table 14 it is more than 5 p
 name are recipes other than the paper's: never a miss, and no part of the ordering."""
 
 
-def share(score: dict[str, Any], digits: int = 3) -> str:
-    """`0.953 [0.943, 0.961]`."""
-    if score.get("low") is None:
-        return f"{score['value']:.{digits}f}"
-    return f"{score['value']:.{digits}f} [{score['low']:.{digits}f}, {score['high']:.{digits}f}]"
-
-
 def _digits(table: Table) -> tuple[int, int]:
     """Decimals of our numbers and of the paper's."""
     return {"table1": (3, 2), "table7": (3, 3), "table8": (1, 2), "table12": (2, 1)}.get(table.name, (1, 1))
@@ -74,11 +66,6 @@ def _paper(cell: Cell) -> str:
     _, digits = _digits(cell.table)
     number = cell.paper
     return f"{number.value:.{digits}f}" + ("" if number.std is None else f" ± {number.std:.{digits}f}")
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def _absent(store: Store, cell: Cell) -> str:
@@ -128,7 +115,10 @@ class Page:
             parts = [sections[name]() for name in sections if name in names]
             return "\n\n".join([QUICK, *parts] if self.quick else parts)
         parts = [QUICK if self.quick else INTRO, *(make() for make in sections.values())]
-        return "\n\n".join([*parts, self.own_rule(), self.others(), self.other_models(), self.training()]) + "\n"
+        return (
+            "\n\n".join([*parts, own_rule(self.store), other_systems(), other_models(self.store), training(self.store)])
+            + "\n"
+        )
 
     # Table 1
 
@@ -137,7 +127,7 @@ class Page:
         for objective in OBJECTIVES:
             name = "Baseline" if objective == "baseline" else "Self-correction"
             rows = [[c.title, *(self.brief(Cell(TABLE1, c, r, objective)) for r in RULES)] for c in TABLE1.columns]
-            parts.append(_table([name, *(RULE_NAMES[r] for r in RULES)], rows))
+            parts.append(as_table([name, *(RULE_NAMES[r] for r in RULES)], rows))
         parts += self.other_recipes()
         if any(self.result(cell) for cell in TABLE1.cells()) and not self.quick:
             parts.append("![Validity by rule, ours with intervals beside the paper's](assets/table1.svg)")
@@ -161,7 +151,7 @@ class Page:
                 entry = f"{found.value:.3f} ({cell.paper.value:.{digits}f})"
                 rows.setdefault((cell.column.title, name), {})[cell.rule] = entry
         lines = [[title, f"`{name}`", *(row.get(r, "-") for r in RULES)] for (title, name), row in rows.items()]
-        return [_table(["Other recipes", "model", *(RULE_NAMES[r] for r in RULES)], lines)] if lines else []
+        return [as_table(["Other recipes", "model", *(RULE_NAMES[r] for r in RULES)], lines)] if lines else []
 
     def orderings(self) -> str:
         """The paper's two claims, column by column."""
@@ -175,7 +165,7 @@ class Page:
             base, tweedie = pairs["ddpm", "baseline"], pairs["tweedie", "baseline"]
             rows.append([column.title, _above(tweedie, base), _above(pairs["ddpm", "self-correction"], base)])
         head = ["column", "Tweedie above DDPM, baseline", "self-correction lifts DDPM"]
-        return f"The paper's ordering:\n\n{_table(head, rows)}"
+        return f"The paper's ordering:\n\n{as_table(head, rows)}"
 
     def detail(self, table: Table, column: Column) -> str:
         cells = [cell for cell in table.cells() if cell.column == column]
@@ -185,7 +175,7 @@ class Page:
             return f"{head}\n\n{_absent(self.store, cells[0]).capitalize()}."
         parts = [head, *self.remarks(column, found), self.rows(cells, column=False)]
         commands = self.commands([one for cell in cells for _, one in self.all_of(cell)])
-        return "\n\n".join([*parts, *self.misses(cells), *self.graphs(column, found), commands])
+        return "\n\n".join([*parts, *self.misses(cells), *self.graphs(column, found), *commands])
 
     def rows(self, cells: list[Cell], column: bool) -> str:
         rows = []
@@ -201,7 +191,7 @@ class Page:
             steps = "?" if found.steps is None else f"{found.steps:,}"
             rows.append([*lead, own, str(found.n), seeds, steps, _paper(cell), _signed(found.difference, digits)])
         head = ["training", "sampler", "ours, 95% interval", "n", "seeds", "steps", "paper", "difference"]
-        return _table([*(["column"] if column else []), *head], rows)
+        return as_table([*(["column"] if column else []), *head], rows)
 
     def all_of(self, cell: Cell) -> list[tuple[str, Result | None]]:
         """The paper's recipe, then other recipes under their models' names."""
@@ -236,11 +226,11 @@ class Page:
         ]
         return [
             f"Answering 'all joined' is right on {share(floor)} of these graphs (n = {floor['n']}): the floor.",
-            _table(["training", "sampler", "entries right", "balanced accuracy"], rows),
+            as_table(["training", "sampler", "entries right", "balanced accuracy"], rows),
         ]
 
-    def commands(self, found: list[Result | None]) -> str:
-        return _commands([r["command"] for f in found if f is not None for r in f.reports.values()])
+    def commands(self, found: list[Result | None]) -> list[str]:
+        return commands_block([r["command"] for f in found if f is not None for r in f.reports.values()])
 
     def grid(self, table: Table, remark: str) -> str:
         """A table with one row per cell; columns without a report are named once."""
@@ -254,7 +244,7 @@ class Page:
         if empty:
             parts.append(f"No report yet: {'; '.join(empty)}.")
         if cells and table.name in ("table7", "table8"):
-            parts.append(self.commands([found for cell in cells for _, found in self.all_of(cell)]))
+            parts += self.commands([found for cell in cells for _, found in self.all_of(cell)])
         return "\n\n".join(parts)
 
     def beside(self, cell: Cell) -> list[Cell]:
@@ -291,7 +281,7 @@ class Page:
             "Validation instances, five folds; not test results. The interval is that of the best of several settings, "
             "so it leans high. The whole grids are in `results/tune.json`."
         )
-        return "\n\n".join(["## Table 5: EM decay's settings, as tuned", note, _table(head, rows)])
+        return "\n\n".join(["## Table 5: EM decay's settings, as tuned", note, as_table(head, rows)])
 
     def solve(self) -> str:
         reports = self.store.reports(SOLVE)
@@ -312,7 +302,7 @@ class Page:
                     best = max(mine, key=lambda r: r["puzzles"])
                     rows.append([model, column.regime, *_solved(best), *self.passes(cell, model)])
         head = ["model", "regime", "solved", "n", "calls", "a full try", "pass@1", "pass@10"]
-        body = _table(head, rows) if rows else "Not measured yet."
+        body = as_table(head, rows) if rows else "Not measured yet."
         return "\n\n".join(["## Verified solving", note, body])
 
     def passes(self, cell: Cell, model: str | None = None) -> list[str]:
@@ -354,8 +344,8 @@ class Page:
             f"queens, of the {QUEENS_TRAINING:,} training boards and of the rest. 'If uniform' is what as many valid, "
             "exactly uniform samples would reach. Seed 0."
         )
-        parts = ["## Table 15: coverage of the 14-queens boards", note, _table(head, rows)]
-        return "\n\n".join([*parts, *([_commands(commands)] if commands else [])])
+        parts = ["## Table 15: coverage of the 14-queens boards", note, as_table(head, rows)]
+        return "\n\n".join([*parts, *commands_block(commands)])
 
     def solutions(self) -> str:
         reports = {r["model"]: r for r in self.store.reports(SOLUTIONS)}
@@ -370,8 +360,9 @@ class Page:
             uneven = f"{ours['uneven']:.3f} ({ours['uneven_if_uniform']:.3f})"
             size = f"{ours['puzzles']} x {ours['draws']}"
             even = f"{ours['found_if_uniform']:.1f}"
-            rows.append([model, found, even, uneven, share(ours["validity"]), size,
-                         _steps(self.store, ours), f"{O3_FOUND} of {O3_TOTAL}: {O3_FOUND / O3_TOTAL:.3f}"])  # fmt: skip
+            theirs = f"{O3_FOUND} of {O3_TOTAL}: {O3_FOUND / O3_TOTAL:.3f}"
+            steps = steps_text(self.store, ours)
+            rows.append([model, found, even, uneven, share(ours["validity"]), size, steps, theirs])
         head = ["model", "solutions found", "found if uniform", "unevenness (if uniform)", "valid draws"]
         head += ["puzzles x draws", "steps", "paper"]
         note = (
@@ -380,67 +371,8 @@ class Page:
             "equal shares, averaged over puzzles; exactly uniform draws would show the number in brackets. The paper's "
             "puzzles are others."
         )
-        parts = ["## App. O.3: several solutions of one puzzle", note, _table(head, rows)]
-        return "\n\n".join([*parts, *([_commands(commands)] if commands else [])])
-
-    def own_rule(self) -> str:
-        """`resample`, which no table of the paper has, beside the two rules that let go."""
-        rows, commands = [], []
-        order = {name: i for i, name in enumerate(PRESETS)}
-        for name in sorted((n for n in self.store.models() if n in KNOWN), key=lambda n: order[n]):
-            reports = self.store.reports(name)
-            for ours in (r for r in reports if r["rule"] == "resample"):
-                same = [r for r in reports if all(r[key] == ours[key] for key in ("regime", "steps", "seed"))]
-                beside = {r["rule"]: share(r["validity"]) for r in same}
-                rows.append([name, ours["regime"], share(ours["validity"]), str(ours["count"]), str(ours["seed"]),
-                             str(ours["steps"]), beside.get("tweedie", "-"), beside.get("em-decay", "-")])  # fmt: skip
-                commands.append(ours["command"])
-        head = ["model", "regime", "resample", "n", "seed", "sampling steps", "Tweedie", "EM decay"]
-        note = (
-            "`--rule resample` re-noises symbols drawn from the clean prediction instead of their mean. Where a "
-            "self-corrected model has little to go by it ends in more valid boards than Tweedie reprojection; "
-            "docs/log.md says why. Tweedie and EM decay are of the same model, with the n above."
-        )
-        parts = ["## A rule of our own: resample", note, _table(head, rows) if rows else "Not measured yet."]
-        return "\n\n".join([*parts, *([_commands(commands)] if commands else [])])
-
-    def others(self) -> str:
-        rows = [[o.system, o.task, o.score, o.source] for o in OTHERS]
-        note = (
-            "Published by their authors or quoted by the paper, **not compute-matched**, not measured here. IRED "
-            "counts matrix entries, so compare it with 'entries right' above; the paper and we count whole matrices."
-        )
-        return "\n\n".join(["## Other systems", note, _table(["system", "task", "score", "source"], rows)])
-
-    def other_models(self) -> str:
-        """Models that no table asks for: other recipes, and the 4x4 one."""
-        rows = []
-        for name in self.store.models():
-            if split_seed(name)[0] in KNOWN:
-                continue
-            for r in self.store.reports(name):
-                settings = " ".join(f"{k}={v:g}" for k, v in r["settings"].items())
-                steps = _steps(self.store, r)
-                rows.append([name, r["regime"], f"{r['rule']} {settings}".strip(), share(r["validity"]),
-                             str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps])  # fmt: skip
-        head = ["model", "regime", "rule", "valid, 95% interval", "n", "seed", "sampling steps", "steps"]
-        body = _table(head, rows) if rows else "None yet."
-        return "\n\n".join(["## Models that no table asks for", body])
-
-    def training(self) -> str:
-        """Presets in their order, the further seeds of each after it."""
-        read = self.store.read(TRAINING)
-        runs = {name: run for name, run in read.items() if isinstance(run, dict)} if isinstance(read, dict) else {}
-        order = {name: i for i, name in enumerate(PRESETS)}
-        rows = []
-        for name in sorted(runs, key=lambda name: (order.get(split_seed(name)[0], len(order)), split_seed(name))):
-            run = runs[name]
-            minutes = f"{run['seconds'] / 60:.0f}" if "seconds" in run else "?"
-            steps = f"{run['steps']:,}" if "steps" in run else "?"
-            rows.append([name, steps, minutes, str(run.get("device", "?")), str(run.get("note", ""))])
-        body = _table(["run", "steps", "minutes", "device", "note"], rows) if rows else "No record yet."
-        note = "Commands and losses are in `results/training.json`."
-        return "\n\n".join(["## How the models were trained", note, body])
+        parts = ["## App. O.3: several solutions of one puzzle", note, as_table(head, rows)]
+        return "\n\n".join([*parts, *commands_block(commands)])
 
 
 def _signed(difference: float, digits: int) -> str:
@@ -461,13 +393,3 @@ def _solved(report: Report) -> list[str]:
 
 def _percent(score: dict[str, Any]) -> str:
     return share({key: 100 * score[key] for key in ("value", "low", "high")}, 1)
-
-
-def _steps(store: Store, report: Report) -> str:
-    steps = store.trained_steps(report)
-    return f"{steps:,}" if steps else "?"
-
-
-def _commands(lines: list[str]) -> str:
-    shown = "\n".join(dict.fromkeys(lines))
-    return f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"

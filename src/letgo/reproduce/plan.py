@@ -15,6 +15,7 @@ SOLVED = {
     "table7": ("maze-valid",),
 }
 COLUMNS = {column.key: column for table in TABLES.values() for column in table.columns}
+KNOWN = {cell.model for table in TABLES.values() for cell in table.cells()}  # models that some table asks for
 
 
 @dataclass(frozen=True)
