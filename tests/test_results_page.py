@@ -390,11 +390,34 @@ def test_the_plot_says_which_points_it_was_drawn_from(put: Any, tmp_path: Path):
 # A rule of our own
 
 
+def own_rule_rows(page: Page) -> list[str]:
+    section = page.text().split("## A rule of our own: resample")[1].split("\n## ")[0]
+    return [line for line in section.splitlines() if line.startswith("| sudoku")]
+
+
 def test_resample_stands_beside_the_rules_of_the_same_regime_and_in_no_table(put: Any):
     same, other = report(900, 1000, rule="tweedie"), report(100, 1000, rule="tweedie", regime="hard")
     page = Page(put("sudoku", same, other, report(1000, 1000, rule="resample", command="letgo evaluate Y")))
-    section = page.text().split("## A rule of our own: resample")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| sudoku |")]
-    assert rows == ["| sudoku | 21 | 1.000 [0.996, 1.000] | 1000 | 0 | 200 | 0.900 [0.880, 0.917] | - |"]
-    assert "letgo evaluate Y" in section
+    assert own_rule_rows(page) == ["| sudoku | 21 | 200 | 0 | 1000 | 1.000 [0.996, 1.000] | 0.900 [0.880, 0.917] | - |"]
+    assert "letgo evaluate Y" in page.text()
     assert "1.000 [0.996" not in page.text(["table1"])
+
+
+def test_resample_is_pooled_over_training_seeds_and_others_say_where_they_are_of_fewer(put: Any):
+    put("sudoku.s1", report(400, 1000, rule="resample", seed=0), report(200, 1000, rule="em-decay", seed=1))
+    page = Page(put("sudoku", report(600, 1000, rule="resample"), report(100, 1000, rule="em-decay"),
+                    report(450, 500, rule="tweedie")))  # fmt: skip
+    (row,) = own_rule_rows(page)
+    assert row.startswith("| sudoku | 21 | 200 | 0, 1 | 2000 | 0.500 [")
+    assert "| 0.900 [0.871, 0.923] (seed 0; n = 500) | 0.150 [" in row
+    assert row.endswith("] |")  # as many of EM decay as of ours: nothing to add
+
+
+def test_resample_has_a_row_for_pass_at_k_beside_the_same_k(put: Any):
+    ours = report(600, 1000, rule="resample", regime="test", steps=1000)
+    ours["pass_at_k"] |= {"k": 10, "value": 0.9, "low": 0.88, "high": 0.92}
+    once = report(500, 1000, rule="tweedie", regime="test", steps=1000)
+    rows = own_rule_rows(Page(put("sudoku-extreme", ours, once)))
+    assert [row.split(" | ")[1] for row in rows] == ["test", "test, pass@10"]
+    assert "0.500 [" in rows[0]
+    assert rows[1].endswith("0.900 [0.880, 0.917] | - | - |")

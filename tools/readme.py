@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from letgo.metrics import pool
 from letgo.paper import OBJECTIVES, RULES, TABLE1, Cell
+from letgo.reproduce.appendix import by_rule
 from letgo.reproduce.compare import Result, data_text, result
 from letgo.reproduce.store import SOLVE, Store
 
@@ -26,10 +28,12 @@ OTHERS = {  # recipes that are not the paper's, and how they differ
     "connectivity": {"connectivity-ired": "IRED's network as released, two layers instead of four"},
 }
 DRAWN = (
-    ("queens", "gen", "14-queens from nothing"),
-    ("latin", "gen", "Latin squares from nothing"),
-    ("sudoku", "hard", "hard Sudoku"),
+    ("queens", "gen", 200, "14-queens from nothing"),
+    ("latin", "gen", 200, "Latin squares from nothing"),
+    ("sudoku", "hard", 200, "hard Sudoku"),
+    ("sudoku-extreme-deep", "test", 1000, "`sudoku-extreme-deep`"),
 )
+LETTING_GO = ("resample", "tweedie", "em-decay")
 UNITS = {"sudoku": "clues", "connectivity": "nodes"}
 FEW = 2000  # instances per seed, where not said otherwise
 SUDOKU = TABLE1.columns[0]
@@ -44,6 +48,10 @@ def cell(found: Result | None) -> str:
 
 def short(found: Result | None) -> str:
     return "-" if found is None else f"{found.value:.3f}"
+
+
+def seeds_text(seeds: list[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def sudoku_rows(store: Store) -> list[str]:
@@ -107,27 +115,20 @@ def cards() -> dict[str, dict[str, Any]]:
 
 def measured(store: Store) -> str:
     """n, seeds, steps, command and weights behind the Sudoku table, in a sentence or two."""
-    found = [result(store, Cell(TABLE1, SUDOKU, rule, o)) for o in OBJECTIVES for rule in RULES]
-    reports = [(f.cell, r) for f in found if f is not None for r in f.reports.values()]
-    seeds = sorted({seed for f in found if f is not None for seed in f.reports})
-    rounded = [
-        f"{NAMES[c.rule].strip('*')} with `{r['model']}`" for c, r in reports if r.get("weights", "").startswith("fp16")
-    ]
+    found = [f for o in OBJECTIVES for r in RULES if (f := result(store, Cell(TABLE1, SUDOKU, r, o)))]
+    reports = [r for f in found for r in f.reports.values()]
+    sizes = {f.cell.model: f"`{f.cell.model}` n = {f.n:,} ({seeds_text(list(f.reports))})" for f in found}
     runs = cards().items()
     trained = ", ".join(f"`{n}` {c['steps']:,} steps in {c['seconds'] / 60:.0f} minutes" for n, c in runs)
     trained += f" on {' and '.join(dict.fromkeys(c['trained_on'].replace('NVIDIA ', '') for _, c in runs))}"
     if any("decay to 0" in c["recipe"] for _, c in runs):
         trained += ", with the learning rate falling to 0 at the end"
-    weights = "Measured before the weights were rounded to fp16"
-    if len(rounded) == len(reports):
-        weights = "Measured with the shipped weights"
-    elif rounded:
-        weights += ", but for " + ", ".join(rounded)
+    others = "" if all(r["weights"].startswith("fp16") for r in reports) else ", other seeds before rounding"
     return (
-        f"n = {FEW} boards that no training saw (where not said otherwise), seed{'s' if len(seeds) > 1 else ''} "
-        f"{', '.join(map(str, seeds))}, {SUDOKU.steps} steps, one sample a board; `{reports[0][1]['command']}` and its "
-        f"like. Trained: {trained}. {weights}. The paper's columns are means of three seeds at 2,000,000 "
-        "steps. Every figure with its command, and where we miss: [docs/results.md](docs/results.md)."
+        f"Boards that no training saw: {', '.join(sizes.values())}, {SUDOKU.steps} steps, one sample a board; "
+        f"`{reports[0]['command']}` and its like. Trained: {trained}. Seed 0 is measured with the shipped weights "
+        f"(fp16){others}. The paper's columns are means of three seeds at 2,000,000 steps. Every figure with its "
+        "command, and where we miss: [docs/results.md](docs/results.md)."
     )
 
 
@@ -154,16 +155,20 @@ def solving(store: Store) -> str:
 
 def resampling(store: Store) -> str:
     """Our own rule, where self-corrected models have least to go by."""
-    told = []
-    for model, regime, what in DRAWN:
-        found = {r["rule"]: r for r in store.reports(model) if (r["regime"], r["steps"], r["seed"]) == (regime, 200, 0)}
-        ours, *beside = (f"{found[rule]['validity']['value']:.3f}" for rule in ("resample", "tweedie", "em-decay"))
-        told.append(f"{what} {ours} (n = {found['resample']['count']}; Tweedie {beside[0]}, EM decay {beside[1]})")
-    return (
+    reports = by_rule(store)
+    rows = ["| self-corrected | resample | Tweedie | EM decay | steps | n | seeds |", "|---|---|---|---|---|---|---|"]
+    for model, regime, steps, what in DRAWN:
+        found = reports[model, regime, steps]
+        seeds = list(found["resample"])
+        rates = [pool([found[rule][s]["validity"] for s in seeds], True) for rule in LETTING_GO]
+        cells = " | ".join(f"{rate['value']:.3f}" for rate in rates)
+        rows.append(f"| {what} | {cells} | {steps} | {rates[0]['n']} | {', '.join(map(str, seeds))} |")
+    text = (
         "One rule more than the paper: `--rule resample` re-noises symbols drawn from the clean guess instead of their "
-        "mean. A self-corrected network answers a blurred guess with the same blur; drawn symbols end it. With the "
-        f"self-corrected models, 200 steps, seed 0: {', '.join(told)}."
+        "mean. A self-corrected network answers a blurred guess with the same blur; drawn symbols end it, with nothing "
+        "to tune:"
     )
+    return "\n".join([text, "", *rows])
 
 
 def section() -> str:

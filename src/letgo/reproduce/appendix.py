@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from letgo.metrics import pool
 from letgo.paper import OTHERS
 from letgo.presets import PRESETS
 from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
 from letgo.reproduce.plan import KNOWN
-from letgo.reproduce.store import TRAINING, Store, split_seed
+from letgo.reproduce.store import TRAINING, Report, Store, split_seed
 
 
 def place(name: str) -> tuple[int, tuple[str, int]]:
@@ -15,25 +16,50 @@ def place(name: str) -> tuple[int, tuple[str, int]]:
     return order.index(model) if model in order else len(order), (model, seed)
 
 
+Seeds = dict[int, Report]  # one rule's reports by training seed
+
+
+def by_rule(store: Store) -> dict[tuple[str, str, int], dict[str, Seeds]]:
+    """Every model's reports by regime and sampling steps, then by rule and training seed: the largest of each."""
+    found: dict[tuple[str, str, int], dict[str, Seeds]] = {}
+    for name in sorted(store.models(), key=place):
+        model, seed = split_seed(name)
+        for r in store.reports(name):
+            seeds = found.setdefault((model, r["regime"], r["steps"]), {}).setdefault(r["rule"], {})
+            seeds[seed] = max(seeds.get(seed, r), r, key=lambda one: one["count"])
+    return found
+
+
 def own_rule(store: Store) -> str:
     """`resample`, which no table of the paper has, beside the two rules that let go."""
     rows, commands = [], []
-    for name in sorted((n for n in store.models() if n in KNOWN), key=place):
-        reports = store.reports(name)
-        for ours in (r for r in reports if r["rule"] == "resample"):
-            same = [r for r in reports if all(r[key] == ours[key] for key in ("regime", "steps", "seed"))]
-            beside = {r["rule"]: share(r["validity"]) for r in same}
-            rows.append([name, ours["regime"], share(ours["validity"]), str(ours["count"]), str(ours["seed"]),
-                         str(ours["steps"]), beside.get("tweedie", "-"), beside.get("em-decay", "-")])  # fmt: skip
-            commands.append(ours["command"])
-    head = ["model", "regime", "resample", "n", "seed", "sampling steps", "Tweedie", "EM decay"]
+    for (model, regime, steps), rules in by_rule(store).items():
+        ours = rules.get("resample", {})
+        k = max((r["pass_at_k"]["k"] for r in ours.values()), default=0)
+        scores = {regime: "validity", f"{regime}, pass@{k}": "pass_at_k"} if k > 1 else {regime: "validity"}
+        for where, score in scores.items() if ours else ():
+            cells = [_beside(rules.get(rule, {}), ours, score) for rule in ("resample", "tweedie", "em-decay")]
+            n = sum(r["count"] for r in ours.values())
+            rows.append([model, where, str(steps), ", ".join(map(str, ours)), str(n), *cells])
+        commands += [r["command"] for r in ours.values()]
+    head = ["model", "regime", "sampling steps", "seeds", "n", "resample", "Tweedie", "EM decay"]
     note = (
         "`--rule resample` re-noises symbols drawn from the clean prediction instead of their mean. Where a "
         "self-corrected model has little to go by it ends in more valid boards than Tweedie reprojection; "
-        "docs/log.md says why. Tweedie and EM decay are of the same model, with the n above."
+        "docs/log.md says why. Tweedie and EM decay are of the same training seeds with the same n, or say theirs."
     )
     parts = ["## A rule of our own: resample", note, as_table(head, rows) if rows else "Not measured yet."]
     return "\n\n".join([*parts, *commands_block(commands)])
+
+
+def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
+    """A rate of another rule, pooled over the seeds that both have; with its own n where that differs."""
+    both = [seed for seed in ours if seed in theirs and theirs[seed][score].get("k") == ours[seed][score].get("k")]
+    if not both:
+        return "-"
+    counts = [sum(one[seed]["count"] for seed in seeds) for one, seeds in ((theirs, both), (ours, ours))]
+    text = share(pool([theirs[seed][score] for seed in both], True))
+    return text if counts[0] == counts[1] else f"{text} (seed {', '.join(map(str, both))}; n = {counts[0]})"
 
 
 def other_systems() -> str:
