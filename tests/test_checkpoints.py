@@ -22,6 +22,7 @@ from letgo.checkpoints import (
     load_state,
     load_weights,
     locate,
+    locked,
     read_json,
     save_state,
     save_weights,
@@ -307,3 +308,36 @@ def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {})
     (tmp_path / "b.json").write_text("{}")
     assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "b.json").stat().st_mode
+
+
+def test_a_locked_folder_is_refused_at_once_and_free_afterwards(tmp_path: Path) -> None:
+    for _ in range(2):
+        with locked(tmp_path / "run", wait=False):
+            message = refusal(locked(tmp_path / "run", wait=False).__enter__)
+            assert message == (
+                f"another process is training in {tmp_path / 'run'}; wait until it ends, or choose another --out"
+            )
+            with locked(tmp_path / "other", wait=False):
+                write_json(tmp_path / "run" / "config.json", {})
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+    assert not (tmp_path / "other").exists()  # nothing came into it
+
+
+def test_a_lock_on_what_is_no_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert refusal(locked(path).__enter__).startswith(f"{path}: ")
+
+
+def test_a_disk_that_knows_no_locks_is_used_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def unable(*_: object) -> None:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(fcntl, "flock", unable)
+    with locked(tmp_path, wait=False), locked(tmp_path, wait=False):
+        pass
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with locked(tmp_path, wait=False), locked(tmp_path, wait=False):
+        pass

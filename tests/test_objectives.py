@@ -122,9 +122,12 @@ def test_in_the_cheap_form_the_proposal_has_no_graph() -> None:
     assert float(through_both.abs()) > 0
 
 
-@pytest.mark.parametrize(("batch", "weight", "extra"), [(256, 0.1, 25), (7, 0.5, 3), (5, 0.1, 0), (8, 0.0, 0)])
+@pytest.mark.parametrize(
+    ("batch", "weight", "extra"),
+    [(256, 0.1, 25), (7, 0.5, 3), (100, 0.29, 29), (100, 0.57, 57), (8, 0.1, 1), (8, 0.0, 0)],
+)
 def test_rows_per_call(batch: int, weight: float, extra: int) -> None:
-    """App. C: B rows without gradient, then B + floor(lambda B) with; Algorithm 2: B and B."""
+    """App. C: B rows without gradient, then B + floor(lambda B), at least one more, with; Algorithm 2: B and B."""
     x0, clues = boards(batch)
     cheap, full = Recorded(), Recorded()
     SelfCorrection(weight)(cheap, PATH, x0, clues, None)["loss"].backward()
@@ -204,6 +207,12 @@ def test_measuring_the_full_loss_without_gradient_builds_no_graph() -> None:
         losses = SelfCorrection(0.3, full=True)(network, PATH, x0, clues, None)
     assert network.gradient == [False, False]
     assert not losses["loss"].requires_grad
+
+
+def test_in_a_batch_too_small_for_its_share_the_simple_loss_does_not_vanish() -> None:
+    losses = SelfCorrection(0.1)(Recorded(), PATH, *boards(8), None)
+    assert losses["simple"].item() > 0
+    assert_close(losses["loss"], losses["recovery"] + 0.1 * losses["simple"])
 
 
 def test_without_the_simple_term_only_recovery_is_left() -> None:

@@ -22,13 +22,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from letgo import train as training
-from letgo.checkpoints import load_model, load_state, load_weights
+from letgo.checkpoints import load_model, load_state, load_weights, locked, write_json
+from letgo.cli import main
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS, Config
 from letgo.rng import data_rng
 from letgo.tasks import Problem
 from letgo.train import Result, choose_weights, train
 from letgo.trainer import EMA_EVERY, Trainer, TrainingData, ema_weight, learning_rate, random_clues
+from letgo.tune import keep_checkpoint
 
 CPU = torch.device("cpu")
 SOURCE = Path(__file__).parents[1] / "src"
@@ -62,6 +64,10 @@ def lines(out: Path) -> list[dict[str, float]]:
     """metrics.jsonl without what a clock decides."""
     entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in entry.items() if k != "steps_per_second"} for entry in entries]
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
 def assert_same_tree(one: Any, other: Any) -> None:
@@ -129,6 +135,20 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     assert lines(tmp_path / "a") != lines(tmp_path / "b")
 
 
+def test_seeds_draw_other_numbers_from_the_same_weights_and_instances() -> None:
+    """The low 32 bits are all that torch's generator on the CPU takes of its seed."""
+    data, losses = TrainingData.of(instances(MINI), MINI.masks, CPU), set()
+    start = trainer(MINI).weights("raw")
+    for seed in (0, 1, 2, 2**32 - 1):
+        run = Trainer(MINI, data, CPU, seeds=[seed])
+        run.set_weights("raw", start, "the start")
+        for _ in range(2):  # nor may two steps of a run be alike
+            run.set_weights("raw", start, "the start")
+            run.step()
+            losses.add(run.mean_losses()[0]["loss"])
+    assert len(losses) == 8
+
+
 def test_a_longer_run_may_go_on_from_a_shorter_one_and_a_shorter_may_not(tmp_path: Path) -> None:
     go(MINI, tmp_path)
     assert go(replace(MINI, steps=25, decay=0.5), tmp_path).step == 25
@@ -159,6 +179,82 @@ def test_a_deleted_model_comes_back_from_the_state(tmp_path: Path) -> None:
     model.unlink()
     assert not go(MINI, tmp_path).trained
     assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize(("step", "kind"), [(10, "raw"), (10, "ema"), (20, "raw"), (20, "ema")])
+def test_a_deleted_model_comes_back_as_it_was_chosen(
+    step: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    go(MINI, tmp_path, keep=(10, 20))
+    keep_checkpoint(tmp_path, {"step": step, "weights": kind})
+    write_json(tmp_path / "tune-em.json", {})
+    before = contents(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert not go(MINI, tmp_path).trained
+    assert contents(tmp_path) == before
+
+
+def test_where_the_chosen_weights_are_gone_too_what_was_found_for_them_goes(tmp_path: Path) -> None:
+    go(MINI, tmp_path, keep=(10,))
+    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
+    write_json(tmp_path / "tune-em.json", {})
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "checkpoints" / "10.safetensors").unlink()
+    assert not go(MINI, tmp_path).trained
+    assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN | {"checkpoints"}
+    assert json.loads((tmp_path / "config.json").read_text())["weights"] == "ema"
+    assert_same_tree(load_weights(tmp_path / "model.safetensors"), load_state(tmp_path / "state.pt")["ema"])
+
+
+def test_going_on_without_a_step_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    config = replace(MINI, decay=0.0)
+    go(config, tmp_path, keep=(10,), log_every=5)
+    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
+    write_json(tmp_path / "tune-em.json", {})
+    before, longer = contents(tmp_path), replace(config, steps=25)
+    result = go(longer, tmp_path, max_seconds=0.0)
+    assert (result.step, result.stopped_by, result.trained) == (20, "time", False)
+    assert contents(tmp_path) == before
+    go(longer, tmp_path, log_every=5)
+    go(longer, tmp_path / "whole", log_every=5)
+    assert_same_run(tmp_path, tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN | {"checkpoints", "whole"}
+
+
+def test_a_run_killed_in_its_first_step_back_has_lost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Trainer) -> None:
+        raise MemoryError
+
+    go(MINI, tmp_path)
+    choose_weights(tmp_path, lambda weights: 0.5, 8)
+    before = contents(tmp_path)
+    monkeypatch.setattr(Trainer, "step", fail)
+    with pytest.raises(MemoryError):
+        go(replace(MINI, steps=25), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_the_command_line_validates_only_weights_that_are_new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a run that takes no step nor a seed that was finished before the others."""
+    monkeypatch.setattr("letgo.commands_train.uses_fused_blocks", lambda *_: True)
+    words = ["train", "sudoku-mini", "--out", str(tmp_path), "--batch", "2", "--boards", "20", "--validate", "4"]
+    words += ["--device", "cpu", "--steps", "3", "--keep", "2"]
+    assert main([*words, "--seeds", "0,1"]) == 0
+    keep_checkpoint(tmp_path / "s0", {"step": 2, "weights": "raw"})
+    write_json(tmp_path / "s0" / "tune-em.json", {})
+    before = contents(tmp_path / "s0")
+    capsys.readouterr()
+    assert main([*words, "--seeds", "0,1", "--steps", "5", "--max-seconds", "0"]) == 0
+    assert "validation" not in capsys.readouterr().err
+    assert main([*words, "--seeds", "0,1,2"]) == 0
+    said = capsys.readouterr().err
+    assert "seed 2, validation" in said
+    assert "seed 0" not in said
+    assert contents(tmp_path / "s0") == before
 
 
 def test_training_on_drops_what_was_found_for_the_weights_before(tmp_path: Path) -> None:
@@ -336,6 +432,57 @@ def test_signals_save_and_say_how_to_go_on(number: signal.Signals, tmp_path: Pat
     assert f"stopped at step {state['step']:,} of 1,000,000" in stderr
 
 
+def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("fcntl")
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--batch", "2", "--boards", "20", "--validate"]
+    words += ["0", "--steps", "1000000", "--device", "cpu"]
+    env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-m", "letgo", *words, "--quiet"], env=env)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "run" / "state.pt").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        (tmp_path / "run" / ".state.pt.1.part").write_bytes(b"being written")
+        assert main([*words, "--max-seconds", "5"]) == 2
+        said = capsys.readouterr().err
+        assert said == (
+            f"letgo: another process is training in {tmp_path / 'run'}; wait until it ends, or choose another --out\n"
+        )
+        assert (tmp_path / "run" / ".state.pt.1.part").exists()
+    finally:
+        process.kill()
+        process.wait()
+    assert main([*words, "--max-seconds", "0"]) == 0
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.json", "model.safetensors", "state.pt"}
+    assert not [*(tmp_path / "run").glob(".*")]
+
+
+def test_stacked_runs_are_refused_where_one_of_them_is_in_use(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    with locked(tmp_path / "s1"), pytest.raises(LetgoError, match=r"is training in .*s1; wait until it ends"):
+        go_together(MINI, tmp_path)
+    assert not [*tmp_path.iterdir()]
+    with locked(tmp_path / "s2"):
+        go_together(MINI, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"s0", "s1"}
+
+
+def test_weights_are_not_chosen_while_another_process_trains(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    go(MINI, tmp_path)
+    before = contents(tmp_path)
+    with locked(tmp_path), pytest.raises(LetgoError, match="another process is training in"):
+        choose_weights(tmp_path, lambda weights: 0.5, 8)
+    assert contents(tmp_path) == before
+
+
+def test_instances_that_cannot_be_had_leave_no_folder(tmp_path: Path) -> None:
+    assert main(["train", "sudoku-extreme", "--out", str(tmp_path / "run")]) == 2
+    assert not [*tmp_path.iterdir()]
+
+
 FULL_DISK = """
 import json, resource, sys
 from letgo.cli import main
@@ -348,8 +495,6 @@ sys.exit(main(sys.argv[2:]))
 @pytest.mark.parametrize("room", [100, 20_000])
 def test_a_full_disk_loses_nothing_already_saved(room: int, tmp_path: Path) -> None:
     """A limit on the size of any file written: the small one stops config.json, the large one state.pt."""
-    from letgo.cli import main
-
     words = ["train", "sudoku-mini", "--out", str(tmp_path), "--batch", "2", "--boards", "20", "--validate", "0"]
     assert main([*words, "--steps", "3", "--quiet", "--device", "cpu"]) == 0
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,46 @@ def append_line(path: Path, line: str) -> None:
             log.write(f"{line}\n")
     except OSError as error:
         raise LetgoError(f"cannot write {path}: {error.strerror or error}; what was saved before is intact") from None
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time, where the system can say so; without `wait`, a folder in use is refused at once."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _lock(folder, wait)
+    except BlockingIOError:
+        raise LetgoError(
+            f"another process is training in {folder}; wait until it ends, or choose another --out"
+        ) from None
+    except OSError as error:
+        raise LetgoError(f"{folder}: {error.strerror or error}; choose another folder") from None
+    try:
+        yield
+    finally:
+        if made:  # what is refused leaves no empty folder
+            with suppress(OSError):
+                folder.rmdir()
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(folder: Path, wait: bool) -> int | None:
+    """A descriptor of the folder itself, whose lock ends with it: at the latest when the process does."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # some network disks lock no folder
+        pass
+    return handle
 
 
 def remove_leftovers(folder: Path) -> None:

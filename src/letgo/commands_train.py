@@ -158,7 +158,7 @@ def run_one(
             return 128 + result.signal
     folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
     for seed, folder in folders.items():
-        if args.validate != 0 and (result.trained or not (folder / "validation.json").exists()):
+        if args.validate != 0 and not (folder / "validation.json").exists():  # training removes it
             count = args.validate or (512 if device.type == "cuda" else 64)
             scores, count = validate(replace(config, seed=seed), folder, device, count, seed, args.data)
             chosen = read_json(folder / "validation.json")

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,12 @@ import torch
 from torch import Tensor
 
 from letgo.checkpoints import (
+    Weights,
     append_line,
     load_model,
     load_state,
+    load_weights,
+    locked,
     read_json,
     remove_leftovers,
     save_state,
@@ -64,7 +67,7 @@ class Result:
     seconds: float
     stopped_by: str  # 'done', 'time' or 'signal'
     signal: int = 0
-    trained: bool = True  # False where everything was complete before
+    trained: bool = True  # False where no step was taken
 
 
 @dataclass
@@ -76,6 +79,7 @@ class Run:
     state: dict[str, Any] | None
     instances: int = 0  # the fingerprint of those it is trained on
     writer: Any = None
+    begun: bool = False  # what was found for earlier weights is gone from the folder
 
     @staticmethod
     def open(config: Config, out: Path) -> Run:
@@ -103,13 +107,25 @@ class Run:
             )
         self.instances = instances
 
-    def begin(self, tensorboard: bool) -> None:
-        write_json(self.out / "config.json", self.config.as_dict())
+    def prepare(self, tensorboard: bool) -> None:
         remove_leftovers(self.out)
-        for path in (self.out / "validation.json", *self.out.glob("tune-*.json")):
-            path.unlink(missing_ok=True)  # they speak of weights that are about to be replaced
         _drop_later_lines(self.out / "metrics.jsonl", self.step)
         self.writer = _summary_writer(self.out) if tensorboard else None
+
+    def begin(self) -> None:
+        """Once a step is taken, or for a new run: the model is the average again, whatever was chosen before."""
+        if self.begun:
+            return
+        write_json(self.out / "config.json", self.config.as_dict())
+        self.forget()
+        if self.state is not None:
+            save_weights(self.out / "model.safetensors", self.state["ema"])
+        self.begun = True
+
+    def forget(self) -> None:
+        """Remove what was found for weights that are replaced."""
+        for path in (self.out / "validation.json", *self.out.glob("tune-*.json")):
+            path.unlink(missing_ok=True)
 
     def log(self, step: int, losses: dict[str, float], speed: float) -> None:
         line = json.dumps({"step": step, **losses, "steps_per_second": round(speed, 2)})
@@ -123,10 +139,28 @@ class Run:
         save_weights(self.out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
 
     def repair(self) -> None:
-        """A model that was deleted comes back from the state."""
-        if self.state is not None and not (self.out / "model.safetensors").exists():
-            write_json(self.out / "config.json", self.config.as_dict())
-            save_weights(self.out / "model.safetensors", self.state["ema"])
+        """A model that was deleted comes back: the weights that validation.json names, else the state's average."""
+        if self.state is None or (self.out / "model.safetensors").exists():
+            return
+        kind, weights = "ema", self.state["ema"]
+        if (self.out / "validation.json").exists():
+            chosen = read_json(self.out / "validation.json")
+            named = self.kept(chosen.get("step"), chosen.get("weights"))
+            if named is None:
+                self.forget()
+            else:
+                kind, weights = chosen["weights"], named
+        write_json(self.out / "config.json", {**self.config.as_dict(), "weights": kind})
+        save_weights(self.out / "model.safetensors", weights)
+
+    def kept(self, step: object, kind: object) -> Weights | None:
+        """Weights of the state, or of a step that was kept; None where they are gone."""
+        if self.state is None or kind not in ("ema", "raw"):
+            return None
+        if step == self.step:
+            return self.state[kind]
+        path = self.out / "checkpoints" / f"{step}.safetensors"
+        return (load_weights(path, f"{kind}.") or None) if path.exists() else None
 
     def save(self, state: dict[str, Any]) -> None:
         """The state last: killed in between, a run is behind its model and trains on instead of keeping an old one."""
@@ -156,35 +190,45 @@ def train(
     `problem` supplies the training instances when they are needed: one set for all seeds, or one for each. Runs that
     stand at different steps first catch up with one another.
     """
-    started = begun = time.monotonic()
-    deadline = math.inf if max_seconds is None else started + max_seconds
-    folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}
-    runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
-    for run in runs:
-        run.repair()
-    if all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs):
+    begun = time.monotonic()
+    deadline = math.inf if max_seconds is None else begun + max_seconds
+    with opened(config, {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}) as runs:
+        if all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs):
+            for run in runs:
+                remove_leftovers(run.out)  # of a process that was killed after its last step
+            return Result(config.steps, max(run.seconds for run in runs), "done", trained=False)
+        problems = problem()
+        prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
+        for i, run in enumerate(runs):
+            run.given(prints[i % len(prints)])
+        result, trained = Result(0, 0.0, "done"), False
+        for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
+            goal = config.steps if until is None else until
+            group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
+            if not group:
+                break
+            mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
+            data = TrainingData.of(mine, config.masks, device)
+            trainer = _trainer(config, data, device, fast, [runs[i] for i in group])
+            loop = Loop(trainer, [runs[i] for i in group], begun, deadline, keep, report, log_every, tensorboard)
+            result = loop.run(goal)
+            trained = trained or result.trained
+            if result.stopped_by != "done":
+                break
+            begun = time.monotonic()
+        return replace(result, trained=trained)
+
+
+@contextmanager
+def opened(config: Config, folders: dict[int, Path]) -> Iterator[list[Run]]:
+    """The run of each seed, in a folder that no other process trains in meanwhile."""
+    with ExitStack() as locks:
+        for folder in folders.values():
+            locks.enter_context(locked(folder, wait=False))
+        runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
         for run in runs:
-            remove_leftovers(run.out)  # of a process that was killed after its last step
-        return Result(config.steps, max(run.seconds for run in runs), "done", trained=False)
-    problems = problem()
-    prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
-    for i, run in enumerate(runs):
-        run.given(prints[i % len(prints)])
-    result = Result(0, 0.0, "done")
-    for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
-        goal = config.steps if until is None else until
-        group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
-        if not group:
-            break
-        mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
-        data = TrainingData.of(mine, config.masks, device)
-        trainer = _trainer(config, data, device, fast, [runs[i] for i in group])
-        loop = Loop(trainer, [runs[i] for i in group], begun, deadline, keep, report, log_every, tensorboard)
-        result = loop.run(goal)
-        if result.stopped_by != "done":
-            break
-        begun = time.monotonic()
-    return result
+            run.repair()
+        yield runs
 
 
 def _trainer(
@@ -220,9 +264,11 @@ class Loop:
 
     def run(self, until: int) -> Result:
         trainer, stopped_by, caught_signal = self.trainer, "done", 0
-        self.before = [run.seconds for run in self.runs]
+        first, self.before = trainer.steps_done, [run.seconds for run in self.runs]
         for run in self.runs:
-            run.begin(self.tensorboard)
+            run.prepare(self.tensorboard)
+            if run.state is None:
+                run.begin()
         self.save()  # from here on a killed run can be resumed, even before its first minute is over
         last_save = time.monotonic()
         self.timed_from, self.timed_at = trainer.steps_done, last_save
@@ -236,6 +282,8 @@ class Loop:
                     break
                 trainer.step()
                 step = trainer.steps_done
+                for run in self.runs:
+                    run.begin()
                 if step % self.log_every == 0 or step == trainer.config.steps:
                     self.log()
                 if step in self.keep:
@@ -248,7 +296,8 @@ class Loop:
         for run in self.runs:
             if run.writer is not None:
                 run.writer.close()
-        return Result(trainer.steps_done, max(run.seconds for run in self.runs), stopped_by, caught_signal)
+        seconds = max(run.seconds for run in self.runs)
+        return Result(trainer.steps_done, seconds, stopped_by, caught_signal, trainer.steps_done > first)
 
     def log(self) -> None:
         step, losses = self.trainer.steps_done, self.trainer.mean_losses()
@@ -263,11 +312,13 @@ class Loop:
             self.report(step, self.trainer.config.steps, speed, means)
 
     def save(self) -> None:
+        """All but runs that go on and have not taken a step yet: what was chosen among their weights stays."""
         self.check(self.trainer.finite())
         states = [self.trainer.state(model) for model in range(len(self.runs))]
         spent = time.monotonic() - self.begun
         for run, state, before in zip(self.runs, states, self.before, strict=True):
-            run.save({**state, "seconds": before + spent, "instances": run.instances})
+            if run.begun:
+                run.save({**state, "seconds": before + spent, "instances": run.instances})
 
     def check(self, finite: Sequence[bool]) -> None:
         for run, good in zip(self.runs, finite, strict=True):
@@ -325,13 +376,14 @@ def choose_weights(out: Path, score: Callable[[dict[str, Tensor]], float], count
 
     Raw weights must be ahead by more than a standard error: a tie goes to the average.
     """
-    state = load_state(out / "state.pt")
-    scores = {kind: score(state[kind]) for kind in ("ema", "raw")}
-    error = math.sqrt(max(scores["ema"] * (1 - scores["ema"]), 1 / count) / count)
-    best = "raw" if scores["raw"] > scores["ema"] + error else "ema"
-    save_weights(out / "model.safetensors", state[best])
-    write_json(out / "config.json", {**read_json(out / "config.json"), "weights": best})
-    info = {"step": state["step"], "seconds": round(float(state.get("seconds", 0.0)), 1), "weights": best}
-    previous = read_json(out / "validation.json") if (out / "validation.json").exists() else {}
-    write_json(out / "validation.json", {**previous, **info, "scores": scores})
-    return scores
+    with locked(out, wait=False):
+        state = load_state(out / "state.pt")
+        scores = {kind: score(state[kind]) for kind in ("ema", "raw")}
+        error = math.sqrt(max(scores["ema"] * (1 - scores["ema"]), 1 / count) / count)
+        best = "raw" if scores["raw"] > scores["ema"] + error else "ema"
+        save_weights(out / "model.safetensors", state[best])
+        write_json(out / "config.json", {**read_json(out / "config.json"), "weights": best})
+        info = {"step": state["step"], "seconds": round(float(state.get("seconds", 0.0)), 1), "weights": best}
+        previous = read_json(out / "validation.json") if (out / "validation.json").exists() else {}
+        write_json(out / "validation.json", {**previous, **info, "scores": scores})
+        return scores

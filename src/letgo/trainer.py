@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
@@ -97,6 +98,11 @@ def ema_weight(config: Config, step: int) -> float:
     """How far the average moves at this update: its horizon is at most a tenth of the steps so far."""
     horizon = min(1 / (1 - config.ema), max(step, 1) / 10) if config.ema < 1 else max(step, 1) / 10
     return min(1.0, EMA_EVERY / horizon)
+
+
+def cpu_seed(seed: int, step: int) -> int:
+    """32 bits of both: torch's generator on the CPU ignores all others."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 
 Shapes = dict[str, torch.Size]
@@ -257,7 +263,7 @@ class Trainer:
         self.rate.fill_(learning_rate(self.config, step))
         if self.device.type != "cuda":
             # Seeding every step makes a resumed run equal to an uninterrupted one, bit for bit.
-            torch.manual_seed((self.seeds[0] << 32) + step)
+            torch.manual_seed(cpu_seed(self.seeds[0], step))
         if self.graph is not None:
             self.graph.replay()
         else:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from letgo.objectives import simple_rows
 from letgo.presets import Config
 from letgo.shapes import State
 from letgo.tasks import Problem
@@ -40,11 +41,12 @@ class Work:
             return config.batch * self.both
         if config.full_gradient:
             return 2 * config.batch * self.both
-        return config.batch * self.forward + (config.batch + int(config.simple_weight * config.batch)) * self.both
+        rows = config.batch + simple_rows(config.simple_weight, config.batch)
+        return config.batch * self.forward + rows * self.both
 
     def step_bytes(self, config: Config) -> int:
         """Weights, gradients and Adam's two moments read and written (fp32), and what autograd keeps likewise."""
-        rows = config.batch if config.objective == "simple" else int((1 + config.simple_weight) * config.batch)
+        rows = config.batch + (0 if config.objective == "simple" else simple_rows(config.simple_weight, config.batch))
         return 8 * 4 * self.weights + 2 * rows * self.kept
 
     def sample_bytes(self, batch: int, half: bool) -> int:
