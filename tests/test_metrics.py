@@ -330,6 +330,15 @@ def test_pooled_means_are_the_mean_of_all_boards() -> None:
     assert pool([Mean(torch.ones(1)).as_dict(), Mean(torch.ones(3)).as_dict()], False)["low"] is None
 
 
+def test_pooled_means_take_no_interval_for_narrower_because_it_was_cut_off_at_0() -> None:
+    part = torch.zeros(2000)
+    part[0] = 0.5
+    error = 1.959964 * part.double().std().item() / math.sqrt(6000)
+    pooled = pool([Mean(part).as_dict()] * 3, False)
+    assert pooled["low"] == 0.0
+    assert pooled["high"] == pytest.approx(0.00025 + error, rel=1e-5)
+
+
 def test_a_mean_of_shares_stays_between_0_and_1() -> None:
     assert Mean(torch.tensor([0.0, 0.0, 0.1])).interval95[0] == 0.0
     assert Mean(torch.tensor([1.0, 1.0, 0.9]), most=1.0).interval95[1] == 1.0

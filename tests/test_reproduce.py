@@ -283,7 +283,45 @@ def test_a_retrained_model_is_measured_again(runs: Path, tmp_path: Path):
     assert measure.serves(store, report, need, 0, facts)  # an older report does not say
     assert measure.serves(store, {**report, "weights_sha256": "0123456789ab"}, need, 0, facts)
     assert not measure.serves(store, {**report, "weights_sha256": "ba9876543210"}, need, 0, facts)
-    assert not measure.serves(store, report, replace(need, passes=10), 0, facts)
+    ten = replace(need, passes=10)
+    assert not measure.serves(store, report, ten, 0, facts)
+    assert measure.serves(store, {**report, "pass_at_k": {"k": 10}}, ten, 0, facts)
+    assert not measure.serves(store, {**report, "pass_at_k": {"k": 20}}, ten, 0, facts)  # no pass@10 in it
+    assert measure.serves(store, {**report, "pass_at_k": {"k": 20}}, need, 0, facts)
+    assert not measure.serves(
+        store, {**report, "settings": {"variance": 0.5}}, need, 0, {"settings": {"variance": 0.5}}
+    )
+
+
+def test_generated_instances_and_a_file_do_not_stand_for_each_other(tmp_path: Path):
+    drawn: dict[str, Any] = {"training_steps": 2, "command": "letgo evaluate latin --rule ddpm"}
+    read = {
+        "training_steps": 2,
+        "data": {"file": "mine.npz", "sha256": "1"},
+        "command": "letgo evaluate latin --data mine.npz",
+    }
+    facts = [{key: one[key] for key in one if key != "command"} for one in (drawn, read)]
+    store = Store(tmp_path)
+    assert [store.stale(old, new) for old in (drawn, read) for new in facts] == [False, True, True, False]
+
+
+def test_another_sampler_of_the_same_rule_displaces_nothing(tmp_path: Path):
+    def report(**settings: float) -> dict[str, Any]:
+        return {"model": "latin", "rule": "em", "count": 9, "settings": settings, "training_steps": 2}
+
+    store = Store(tmp_path)
+    for one in (
+        report(sigma=0.1),
+        report(sigma=0.1, variance=0.5),
+        report(sigma=0.2),
+        report(sigma=0.2, soft_until=0.5),
+    ):
+        store.add("latin", one, ("rule",))
+    assert [r["settings"] for r in store.reports("latin")] == [
+        {"sigma": 0.1, "variance": 0.5},
+        {"sigma": 0.2},
+        {"sigma": 0.2, "soft_until": 0.5},
+    ]
 
 
 def test_a_smaller_report_does_not_displace_a_larger_one_that_still_holds(tmp_path: Path):

@@ -103,8 +103,8 @@ def test_coverage_counts_give_the_percentages_that_are_printed_beside_them():
 
 def test_seeds_are_pooled_and_their_spread_is_kept(put: Any):
     put("sudoku", report(1900))
-    put("sudoku.s1", report(1960, model="sudoku.s1", training_steps=1_500_000))
-    found = result(put("sudoku.s2", report(1930, model="sudoku.s2")), cell(TABLE1, "sudoku-21"))
+    put("sudoku.s1", report(1960, model="sudoku.s1", seed=1, training_steps=1_500_000))
+    found = result(put("sudoku.s2", report(1930, model="sudoku.s2", seed=2)), cell(TABLE1, "sudoku-21"))
     assert found is not None
     assert (found.value, found.n, list(found.reports)) == (5790 / 6000, 6000, [0, 1, 2])
     assert (found.low, found.high) == pytest.approx(Rate(5790, 6000).interval95)
@@ -347,7 +347,7 @@ def test_tuning_solving_coverage_and_solutions_have_their_rows(put: Any):
         "samples": 500_000,
     }
     covered |= {"coverage": {"total": share, "inside": share, "outside": share}, "if_uniform": 0.36, "command": "C15"}
-    put("coverage", {**covered, "training_steps": 5})
+    put("coverage", {**covered, "training_steps": 5}, {**covered, "training_steps": 5, "samples": 64})
     drawn = {"model": "sudoku", "found": 80, "solutions": 100, "share_found": Rate(80, 100).as_dict(), "uneven": 0.5}
     drawn |= {"uneven_if_uniform": 0.02, "found_if_uniform": 99.96, "puzzles": 50, "draws": 1000, "command": "CO3"}
     text = Page(put("solutions", {**drawn, "validity": Rate(900, 1000).as_dict(), "training_steps": 5})).text()
@@ -355,6 +355,7 @@ def test_tuning_solving_coverage_and_solutions_have_their_rows(put: Any):
     assert "| sudoku | 21 | 0.980 [0.895, 0.996] | 50 | 162 | 200 | 0.950" in text
     assert "| sudoku-wide | 21 | 0.500 [0.366, 0.634] | 50 | 162 | 200 | 0.500 [0.478, 0.522], n = 2000 | - |" in text
     assert "| Tweedie | queens | 24.6 [24.5, 24.7] |" in text
+    assert "| 41,274 / 48,572 | 64 |" not in text  # the larger of two measurements
     assert "| 41,274 / 48,572 | 500,000 | 5 | 33.8 (34.1 / 33.4) | -9.2 |" in text
     assert "| sudoku | 80 of 100: 0.800 [0.711, 0.867] | 100.0 | 0.500 (0.020) |" in text
 
@@ -404,13 +405,26 @@ def test_resample_stands_beside_the_rules_of_the_same_regime_and_in_no_table(put
 
 
 def test_resample_is_pooled_over_training_seeds_and_others_say_where_they_are_of_fewer(put: Any):
-    put("sudoku.s1", report(400, 1000, rule="resample", seed=0), report(200, 1000, rule="em-decay", seed=1))
+    put("sudoku.s1", report(400, 1000, rule="resample", seed=1), report(200, 1000, rule="em-decay", seed=1))
     page = Page(put("sudoku", report(600, 1000, rule="resample"), report(100, 1000, rule="em-decay"),
                     report(450, 500, rule="tweedie")))  # fmt: skip
     (row,) = own_rule_rows(page)
     assert row.startswith("| sudoku | 21 | 200 | 0, 1 | 2000 | 0.500 [")
     assert "| 0.900 [0.871, 0.923] (seed 0; n = 500) | 0.150 [" in row
-    assert row.endswith("] |")  # as many of EM decay as of ours: nothing to add
+    assert row.endswith("] ± 0.071 |")  # as many of EM decay as of ours: nothing to add
+
+
+def test_boards_that_two_seeds_share_count_once(put: Any):
+    put("sudoku.s1", report(800, 2000, rule="resample"))
+    (row,) = own_rule_rows(Page(put("sudoku", report(1200, 2000, rule="resample"))))
+    low, high = Rate(1000, 2000).interval95
+    assert row.startswith(f"| sudoku | 21 | 200 | 0, 1 | 2000 | 0.500 [{low:.3f}, {high:.3f}] ± 0.141 |")
+
+
+def test_a_scaled_variance_is_not_the_rule_itself(put: Any):
+    scaled = report(900, 2000, rule="tweedie", settings={"variance": 0.5})
+    rows = own_rule_rows(Page(put("sudoku", report(600, 1000, rule="resample"), scaled)))
+    assert rows[0].endswith("| - | - |")
 
 
 def test_resample_has_a_row_for_pass_at_k_beside_the_same_k(put: Any):
@@ -421,3 +435,15 @@ def test_resample_has_a_row_for_pass_at_k_beside_the_same_k(put: Any):
     assert [row.split(" | ")[1] for row in rows] == ["test", "test, pass@10"]
     assert "0.500 [" in rows[0]
     assert rows[1].endswith("0.900 [0.880, 0.917] | - | - |")
+
+
+def test_a_chosen_board_stands_between_pass_at_1_and_pass_at_k(put: Any):
+    one = report(30, 100, rule="ddpm", pass_at_k={"k": 10, **Rate(90, 100).as_dict()}, command="letgo evaluate Z")
+    one["chosen_at_k"] = {"k": 10, **Rate(80, 100).as_dict(), "calls": 8000}
+    text = Page(put("queens", one, report(50, 100))).text()
+    section = text.split("## Choosing among tries without the rules")[1].split("\n## ")[0]
+    shares = "0.300 [0.219, 0.396] | 0.800 [0.711, 0.867] | 0.900 [0.826, 0.945]"
+    assert [row for row in section.splitlines() if row.startswith("| queens")] == [
+        f"| queens | 21 | ddpm | 200 | 10 | 100 | 0 | {shares} |"
+    ]
+    assert "letgo evaluate Z" in section

@@ -126,6 +126,16 @@ def test_tuning_refuses_test_files_by_name(run: Path, tmp_path: Path, capsys: py
     assert not (run / "tune-em.json").exists()
 
 
+def test_tuning_refuses_training_files_with_a_validation_file_beside(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train", "valid"):
+        path = str(tmp_path / f"{name}.npz")
+        assert main(["data", "make", "sudoku", "--size", "4", "--count", "20", "--out", path]) == 0
+    assert main(["tune", str(run), "--rule", "em", "--data", str(tmp_path / "train.npz")]) == 2
+    assert "never looks at training instances; give the valid file beside it" in capsys.readouterr().err
+
+
 def test_the_table_names_the_data_behind_it(run: Path, tmp_path: Path) -> None:
     assert table(run, "--as-is")["data"] == "generated"
     path = tmp_path / "valid.npz"

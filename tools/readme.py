@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from letgo.metrics import pool
 from letgo.paper import OBJECTIVES, RULES, TABLE1, Cell
-from letgo.reproduce.appendix import by_rule
-from letgo.reproduce.compare import Result, data_text, result
-from letgo.reproduce.store import SOLVE, Store
+from letgo.reproduce.appendix import by_rule, spread
+from letgo.reproduce.compare import Result, data_text, result, together
+from letgo.reproduce.store import SOLVE, Report, Store
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "src" / "letgo" / "shipped"
@@ -43,7 +42,8 @@ def cell(found: Result | None) -> str:
     if found is None:
         return "-"
     fewer = "" if found.n == FEW * len(found.reports) else f" (n = {found.n})"
-    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]{fewer}"
+    between = "" if found.std is None else f" ± {found.std:.3f}"
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]{between}{fewer}"
 
 
 def short(found: Result | None) -> str:
@@ -78,6 +78,12 @@ def task_rows(store: Store) -> list[str]:
     return rows
 
 
+def stand_in(report: Report) -> str:
+    if report["task"] != "sudoku-extreme" or "own test file" in data_text(report):
+        return ""
+    return ", on a stand-in for its test file that is somewhat harder"
+
+
 def task_remarks(store: Store) -> str:
     """n, steps and data behind those rows, models with the same ones together."""
     models: dict[str, str] = {}
@@ -89,9 +95,7 @@ def task_remarks(store: Store) -> str:
         n = " or ".join(map(str, counts))
         n += f" over {len(found.reports)} training seeds" if len(found.reports) > 1 else ""
         text = f"{found.steps or 0:,} training steps, n = {n}, {one.column.steps} sampling steps"
-        own = "own test file" in data_text(next(iter(found.reports.values())))
-        if one.column.model == "sudoku-extreme" and not own:
-            text += ", on a stand-in for its test file that is somewhat harder"
+        text += stand_in(next(iter(found.reports.values())))
         if not (SHIPPED / one.model / "tune-em-decay.json").is_file():
             text += "; EM decay not tuned"
         models.setdefault(one.model, text)
@@ -103,7 +107,7 @@ def task_remarks(store: Store) -> str:
             counts = sorted({r["validity"]["n"] for r in told["scores"]})
             models[name] = (
                 f"{how}, {told['steps']:,} training steps, n = {' or '.join(map(str, counts))}, "
-                f"{told['scores'][0]['steps']} sampling steps"
+                f"{told['scores'][0]['steps']} sampling steps{stand_in(told['scores'][0])}"
             )
     texts = dict.fromkeys(models.values())
     return " ".join(f"{', '.join(f'`{m}`' for m in models if models[m] == text)}: {text}." for text in texts)
@@ -160,13 +164,17 @@ def resampling(store: Store) -> str:
     for model, regime, steps, what in DRAWN:
         found = reports[model, regime, steps]
         seeds = list(found["resample"])
-        rates = [pool([found[rule][s]["validity"] for s in seeds], True) for rule in LETTING_GO]
-        cells = " | ".join(f"{rate['value']:.3f}" for rate in rates)
+        ours = [[found[rule][s] for s in seeds] for rule in LETTING_GO]
+        rates = [together(reports, "validity") for reports in ours]
+        cells = " | ".join(
+            f"{rate['value']:.3f}{spread([r['validity'] for r in reports])}"
+            for rate, reports in zip(rates, ours, strict=True)
+        )
         rows.append(f"| {what} | {cells} | {steps} | {rates[0]['n']} | {', '.join(map(str, seeds))} |")
     text = (
         "One rule more than the paper: `--rule resample` re-noises symbols drawn from the clean guess instead of their "
         "mean. A self-corrected network answers a blurred guess with the same blur; drawn symbols end it, with nothing "
-        "to tune:"
+        "to tune (n boards of `resample`, the same for each seed):"
     )
     return "\n".join([text, "", *rows])
 
@@ -174,7 +182,8 @@ def resampling(store: Store) -> str:
 def section() -> str:
     store = Store(ROOT / "results")
     lines = [
-        "Share of valid boards, Sudoku with 21 clues, with its 95% interval:",
+        "Share of valid boards, Sudoku with 21 clues, with its 95% interval and, of several training seeds, their "
+        "standard deviation (±):",
         "",
         "| sampler | `sudoku-baseline` | paper | `sudoku` (self-corrected) | paper |",
         "|---|---|---|---|---|",

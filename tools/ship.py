@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from letgo.checkpoints import load_state, load_weights, read_json, save_weights, write_json
+from letgo.checkpoints import load_state, load_weights, locked, read_json, save_weights, write_json
 from letgo.data.files import written_atomically
 from letgo.presets import Config
 from letgo.reproduce.measure import SAME, identity, weights_digest
@@ -56,7 +56,8 @@ def recipe(config: Config) -> str:
         rate += f", linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
     else:
         rate += ", then constant"
-    return f"{loss}; {rate}; batch {config.batch}; seed {config.seed}"
+    start = "from another run's weights (results/training.json); " if config.init else ""
+    return f"{start}{loss}; {rate}; batch {config.batch}; seed {config.seed}"
 
 
 def data_text(config: Config) -> str:
@@ -183,10 +184,11 @@ def training_record(config: Config, state: dict[str, Any], log: list[dict[str, A
 
 
 def add_training(path: Path, name: str, record: dict[str, Any]) -> None:
-    runs = read_json(path)
-    last = {"note": runs.pop("note")} if "note" in runs else {}
-    with written_atomically(path) as file:
-        file.write(json.dumps({**runs, name: record, **last}, indent=1).encode())
+    with locked(path.parent):
+        runs = read_json(path)
+        last = {"note": runs.pop("note")} if "note" in runs else {}
+        with written_atomically(path) as file:
+            file.write(json.dumps({**runs, name: record, **last}, indent=1).encode())
 
 
 def main() -> None:

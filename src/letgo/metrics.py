@@ -245,12 +245,12 @@ def pool(scores: Sequence[Score], is_rate: bool) -> Score:
     if is_rate or not total:
         return Rate(sum(round(value * n) for value, n in numbers), total).as_dict()
     value = sum(value * n for value, n in numbers) / total
-    known = all(s["low"] is not None and s["high"] is not None for s in kept)
-    if not known:
+    ends = [(float(s["low"]), float(s["high"])) for s in kept if s["low"] is not None and s["high"] is not None]
+    if len(ends) < len(kept):
         return {"value": value, "low": None, "high": None, "n": total}
-    reaches = [(float(s["high"] or 0) - float(s["low"] or 0)) / 2 * n for s, (_, n) in zip(kept, numbers, strict=True)]
-    reach = math.hypot(*reaches) / total
-    return {"value": value, "low": value - reach, "high": value + reach, "n": total}
+    reaches = [max(mean - low, high - mean) * n for (low, high), (mean, n) in zip(ends, numbers, strict=True)]
+    reach = math.hypot(*reaches) / total  # the longer side: the other may have been cut off at 0
+    return {"value": value, "low": max(value - reach, 0.0), "high": value + reach, "n": total}
 
 
 def element_accuracy(boards: Symbols, problem: Problem) -> Mean:

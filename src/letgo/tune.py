@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
-from letgo.data.load import identity
+from letgo.data.load import identity, lends_rows
 from letgo.errors import LetgoError
 from letgo.solver import Solver
 from letgo.tasks import Problem, Task
@@ -28,15 +28,19 @@ QUICK_TAU_STARTS = (0.7, 0.8)
 Progress = Callable[[int, int], None]
 
 
-def refuse_test(task: Task, data: str | None) -> None:
-    """Tuning looks at validation instances of the kind that the model is measured on, never at test rows."""
+def refuse_other_splits(task: Task, data: str | None) -> None:
+    """Tuning looks at validation instances of the kind that the model is measured on, never at other rows."""
     if data is None and task.name == "sudoku-extreme":
         raise LetgoError(
             "sudoku-extreme is tuned on its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`); "
             "minimal puzzles of our own are much easier"
         )
-    if data is not None and Path(data).name.lower().startswith("test.") and not Path(data).is_dir():
+    if data is None or Path(data).is_dir():
+        return
+    if Path(data).name.lower().startswith("test."):
         raise LetgoError(f"--data {data}: tuning never looks at test instances; give valid.csv, or the folder")
+    if Path(data).name.lower().startswith("train.") and not lends_rows(Path(data)):
+        raise LetgoError(f"--data {data}: tuning never looks at training instances; give the valid file beside it")
 
 
 def data_used(task: Task, data: str | None) -> dict[str, Any] | str:

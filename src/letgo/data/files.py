@@ -45,13 +45,16 @@ def _faults_of(path: FilePath) -> Iterator[None]:
 def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
     """The bytes of a file ('-': standard input), unpacked if its first two bytes, not its name, say gzip."""
     with _faults_of(path):
-        raw = sys.stdin.buffer if str(path) == STDIN else Path(path).open("rb")  # noqa: SIM115 (closed below)
+        standard = str(path) == STDIN
+        if standard and sys.stdin is None:
+            raise LetgoError(f"{place(path)}: it is closed; pipe the puzzles in, or name a file")
+        raw = sys.stdin.buffer if standard else Path(path).open("rb")  # noqa: SIM115 (closed below)
         try:
             buffered = cast(io.BufferedReader, raw)
             packed = buffered.peek(2)[:2] == GZIP_MAGIC
             yield cast(BinaryIO, gzip.GzipFile(fileobj=buffered)) if packed else buffered
         finally:
-            if raw is not sys.stdin.buffer:
+            if not standard:
                 raw.close()
 
 

@@ -51,7 +51,7 @@ def load_split(data: FilePath, task: Task, split: str) -> Problem:
     folder = _folder(data, task.name)
     if folder is None:
         problem = load_problems(data, task, solved=split == "train")
-        return _part(problem, split) if split != "test" and _lends_rows(Path(data)) else problem
+        return _part(problem, split) if split != "test" and lends_rows(Path(data)) else problem
     own = _split_file(folder, split)
     if own is not None and (split != "train" or _split_file(folder, "valid") is not None):
         return load_problems(own, task)
@@ -72,7 +72,7 @@ def load_training(data: FilePath, task: Task, count: int, rng: np.random.Generat
     if task.name != "sudoku-extreme" or path is None or file_kind(path) != "csv":
         return load_split(data, task, "train")
     table = read_sudoku_extreme(path)
-    if _lends_rows(Path(path)):
+    if lends_rows(Path(path)):
         table = table[: len(table) - _held_out(len(table))]
     made_up = any(name.startswith("generated_") for name in table.source_names)
     return (sample_by_source(table, count, rng) if made_up and has_all_groups(table) else table).problem
@@ -112,7 +112,7 @@ def _split_file(folder: Path, split: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _lends_rows(path: Path) -> bool:
+def lends_rows(path: Path) -> bool:
     """Whether a file's last rows are held out for validation."""
     return path.name.startswith("train.") and _split_file(path.parent, "valid") is None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from letgo.metrics import pool
+import statistics
+from typing import Any
+
 from letgo.paper import OTHERS
 from letgo.presets import PRESETS
+from letgo.reproduce.compare import together
 from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
 from letgo.reproduce.plan import KNOWN
-from letgo.reproduce.store import TRAINING, Report, Store, split_seed
+from letgo.reproduce.store import TRAINING, Report, Store, sampler, size, split_seed
 
 
 def place(name: str) -> tuple[int, tuple[str, int]]:
@@ -25,8 +28,9 @@ def by_rule(store: Store) -> dict[tuple[str, str, int], dict[str, Seeds]]:
     for name in sorted(store.models(), key=place):
         model, seed = split_seed(name)
         for r in store.reports(name):
-            seeds = found.setdefault((model, r["regime"], r["steps"]), {}).setdefault(r["rule"], {})
-            seeds[seed] = max(seeds.get(seed, r), r, key=lambda one: one["count"])
+            if not sampler(r):
+                seeds = found.setdefault((model, r["regime"], r["steps"]), {}).setdefault(r["rule"], {})
+                seeds[seed] = max(seeds.get(seed, r), r, key=size)
     return found
 
 
@@ -39,17 +43,23 @@ def own_rule(store: Store) -> str:
         scores = {regime: "validity", f"{regime}, pass@{k}": "pass_at_k"} if k > 1 else {regime: "validity"}
         for where, score in scores.items() if ours else ():
             cells = [_beside(rules.get(rule, {}), ours, score) for rule in ("resample", "tweedie", "em-decay")]
-            n = sum(r["count"] for r in ours.values())
+            n = together(list(ours.values()), score)["n"]
             rows.append([model, where, str(steps), ", ".join(map(str, ours)), str(n), *cells])
         commands += [r["command"] for r in ours.values()]
     head = ["model", "regime", "sampling steps", "seeds", "n", "resample", "Tweedie", "EM decay"]
     note = (
         "`--rule resample` re-noises symbols drawn from the clean prediction instead of their mean. Where a "
         "self-corrected model has little to go by it ends in more valid boards than Tweedie reprojection; "
-        "docs/log.md says why. Tweedie and EM decay are of the same training seeds with the same n, or say theirs."
+        "docs/log.md says why. Tweedie and EM decay are of the same training seeds with the same n, or say theirs; "
+        "± is the standard deviation between seeds."
     )
     parts = ["## A rule of our own: resample", note, as_table(head, rows) if rows else "Not measured yet."]
     return "\n\n".join([*parts, *commands_block(commands)])
+
+
+def spread(scores: list[dict[str, Any]]) -> str:
+    """The standard deviation between training seeds, where there are several."""
+    return f" ± {statistics.stdev(score['value'] for score in scores):.3f}" if len(scores) > 1 else ""
 
 
 def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
@@ -57,9 +67,30 @@ def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
     both = [seed for seed in ours if seed in theirs and theirs[seed][score].get("k") == ours[seed][score].get("k")]
     if not both:
         return "-"
-    counts = [sum(one[seed]["count"] for seed in seeds) for one, seeds in ((theirs, both), (ours, ours))]
-    text = share(pool([theirs[seed][score] for seed in both], True))
-    return text if counts[0] == counts[1] else f"{text} (seed {', '.join(map(str, both))}; n = {counts[0]})"
+    rate = together([theirs[seed] for seed in both], score)
+    text = share(rate) + spread([theirs[seed][score] for seed in both])
+    same = (len(both), rate["n"]) == (len(ours), together(list(ours.values()), score)["n"])
+    return text if same else f"{text} (seed {', '.join(map(str, both))}; n = {rate['n']})"
+
+
+def own_choice(store: Store) -> str:
+    """Of k tries the one that the network believes most, between pass@1 and pass@k."""
+    rows, commands = [], []
+    for name in sorted(store.models(), key=place):
+        for r in (r for r in store.reports(name) if "chosen_at_k" in r):
+            scores = [share(r[score]) for score in ("validity", "chosen_at_k", "pass_at_k")]
+            k, n = str(r["chosen_at_k"]["k"]), str(r["count"])
+            rows.append([name, r["regime"], r["rule"], str(r["steps"]), k, n, str(r["seed"]), *scores])
+            commands.append(r["command"])
+    head = ["model", "regime", "rule", "sampling steps", "k", "n", "seed", "pass@1", "chosen of k", "pass@k"]
+    note = (
+        "Of k tries `letgo evaluate --passes k` also scores the one that the network itself believes most: each "
+        "finished board is noised a little and asked for again, eight calls in all. The rules are not looked at, so "
+        "this is what a user without written rules gets from `letgo solve --no-verify --tries k`; pass@k is the most "
+        "that any choice can reach."
+    )
+    parts = ["## Choosing among tries without the rules", note, as_table(head, rows) if rows else "Not measured yet."]
+    return "\n\n".join([*parts, *commands_block(commands)])
 
 
 def other_systems() -> str:

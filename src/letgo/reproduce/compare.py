@@ -51,7 +51,7 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
     if not reports:
         return None
     scores: list[Score] = [report[cell.column.score] for report in reports.values()]
-    pooled = pool(scores, cell.column.score not in MEANS)
+    pooled = together(list(reports.values()), cell.column.score)
     unit = cell.table.unit
     values = [unit * float(score["value"] or 0) for score in scores]
     steps = [s for s in map(store.trained_steps, reports.values()) if s is not None]
@@ -66,6 +66,23 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
         statistics.stdev(values) if len(values) > 1 else None,
         min(steps, default=None),
     )
+
+
+def together(reports: list[Report], score: str) -> Score:
+    """One score of several training seeds. What they were measured on counts once: reports with one evaluation seed
+    share their boards, so they are averaged and have the n of one of them."""
+    rate, groups = score not in MEANS, {}
+    for report in reports:
+        groups.setdefault(report["seed"], []).append(report[score])
+    return pool([alike[0] if len(alike) == 1 else _mean(alike) for alike in groups.values()], rate)
+
+
+def _mean(scores: list[Score]) -> Score:
+    def average(key: str) -> float | None:
+        values = [score[key] for score in scores]
+        return None if None in values else statistics.fmean(float(value or 0) for value in values)
+
+    return {**{key: average(key) for key in ("value", "low", "high")}, "n": min(int(s["n"] or 0) for s in scores)}
 
 
 def same_training(name: str, found: Result, cell: Cell) -> bool:
@@ -144,6 +161,6 @@ def data_text(report: Report) -> str:
         return "measured on a file that the report does not name"
     if data.get("sha256") in (STAND_IN, STAND_IN_PACK):
         return "measured on a stand-in, not the paper's file, and somewhat harder (mean rating 25 against about 22)"
-    if data.get("rows", 0) >= OWN_ROWS:
+    if (data.get("rows") or 0) >= OWN_ROWS:
         return "measured on Sudoku-Extreme's own test file"
     return f"measured on {data.get('file')} (sha256 {str(data.get('sha256'))[:12]}), not the paper's file"

@@ -21,7 +21,7 @@ from letgo.paper import Column
 from letgo.presets import PRESETS, Config
 from letgo.reproduce.compare import ALIKE
 from letgo.reproduce.plan import SOLVED, TRIES, Limits, Need, merged, solve_columns, solve_needs, table_needs
-from letgo.reproduce.store import SOLVE, TUNE, Report, Store, seeded
+from letgo.reproduce.store import SOLVE, TUNE, Report, Store, sampler, seeded
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 
@@ -122,7 +122,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
     known: Report = {
         "objective": solver.config.objective,
         "training_steps": trained_steps(folder) if step is None else step,
-        "weights": "fp16, as shipped" if where in shipped() else "fp32",
+        "weights": "fp16, as shipped" if where in shipped() else "fp32" if step is None else "fp16, as kept",
         "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
     }
     data = session.data.get(solver.task.name)
@@ -192,7 +192,9 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
 def serves(store: Store, report: Report, need: Need, seed: int, facts: Report) -> bool:
     """Whether a report is the one that is needed, of this model, with these settings."""
     key = (report.get("regime"), report.get("rule"), report.get("steps"), report.get("seed"))
-    enough = report.get("count", 0) >= need.count and report["pass_at_k"]["k"] >= need.passes
+    if sampler(report):
+        return False
+    enough = report.get("count", 0) >= need.count and need.passes in (1, report["pass_at_k"]["k"])
     return key == (need.regime, need.rule, need.steps, seed) and enough and not store.stale(report, facts)
 
 

@@ -23,11 +23,11 @@ from letgo.paper import (
     Column,
     Table,
 )
-from letgo.reproduce.appendix import other_models, other_systems, own_rule, training
+from letgo.reproduce.appendix import other_models, other_systems, own_choice, own_rule, training
 from letgo.reproduce.compare import Result, data_text, miss, result, same_training
 from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
 from letgo.reproduce.plan import COLUMNS, KNOWN, QUICK_COUNT, SOLVED, TRIES
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, split_seed
+from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, largest, split_seed
 
 RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
 NOTHING = "not trained yet"
@@ -115,10 +115,8 @@ class Page:
             parts = [sections[name]() for name in sections if name in names]
             return "\n\n".join([QUICK, *parts] if self.quick else parts)
         parts = [QUICK if self.quick else INTRO, *(make() for make in sections.values())]
-        return (
-            "\n\n".join([*parts, own_rule(self.store), other_systems(), other_models(self.store), training(self.store)])
-            + "\n"
-        )
+        parts += [own_rule(self.store), own_choice(self.store), other_systems(), other_models(self.store)]
+        return "\n\n".join([*parts, training(self.store)]) + "\n"
 
     # Table 1
 
@@ -315,7 +313,7 @@ class Page:
         ]
 
     def table15(self) -> str:
-        reports = {(r["rule"], r["model"]): r for r in self.store.reports(COVERAGE)}
+        reports = self.store.reports(COVERAGE)
         rows, commands = [], []
         for key, paper in TABLE15.items():
             rule, model = key
@@ -323,7 +321,7 @@ class Page:
             theirs = [paper.inside / QUEENS_TRAINING, paper.outside / outside]
             total = (paper.inside + paper.outside) / QUEENS_BOARDS
             printed = f"{100 * total:.1f} ({100 * theirs[0]:.1f} / {100 * theirs[1]:.1f})"
-            ours = reports.get(key)
+            ours = largest(r for r in reports if (r["rule"], r["model"]) == key)
             if ours is None:
                 absent = "not measured yet" if model in self.store.models() else NOTHING
                 rows.append([RULE_NAMES[rule], model, absent, "", "", "", "", "", "", printed, ""])
@@ -348,10 +346,9 @@ class Page:
         return "\n\n".join([*parts, *commands_block(commands)])
 
     def solutions(self) -> str:
-        reports = {r["model"]: r for r in self.store.reports(SOLUTIONS)}
         rows, commands = [], []
         for model in ("sudoku-baseline", "sudoku"):
-            ours = reports.get(model)
+            ours = largest(r for r in self.store.reports(SOLUTIONS) if r["model"] == model)
             if ours is None:
                 rows.append([model, "not measured yet", "", "", "", "", "", f"{O3_FOUND} of {O3_TOTAL}"])
                 continue

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import read_json, write_json
+from letgo.checkpoints import locked, read_json, write_json
 from letgo.errors import LetgoError
 from letgo.paper import Cell
 
@@ -29,23 +27,6 @@ def split_seed(name: str) -> tuple[str, int]:
 
 def seeded(model: str, seed: int) -> str:
     return model if seed == 0 else f"{model}.s{seed}"
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time, where the system can say so."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 class Store:
@@ -77,7 +58,7 @@ class Store:
         larger or has more passes."""
 
         def stays(old: Report) -> bool:
-            if any(old.get(key) != report.get(key) for key in same):
+            if any(old.get(key) != report.get(key) for key in same) or sampler(old) != sampler(report):
                 return True
             more = size(old) > size(report) or passes(old) > passes(report)
             return more and not self.stale(old, report)
@@ -98,7 +79,7 @@ class Store:
         if old.get("settings", {}) != new.get("settings", {}):
             return True
         files = [r["data"]["sha256"] for r in (old, new) if isinstance(r.get("data"), dict)]
-        return len(set(files)) > 1
+        return len(set(files)) > 1 or from_file(old) != from_file(new)
 
     def trained_steps(self, report: Report) -> int | None:
         """Optimiser steps behind a report: its own word, or that of the file about training."""
@@ -127,14 +108,23 @@ def passes(report: Report) -> int:
     return report.get("pass_at_k", {}).get("k", 1)
 
 
+def sampler(report: Report) -> Report:
+    """Settings that make another sampler of a rule: a scaled variance, soft pinning. Tuned ones do not."""
+    return {key: value for key, value in report.get("settings", {}).items() if key not in ("sigma", "tau_start")}
+
+
+def largest(reports: Iterable[Report]) -> Report | None:
+    return max(reports, key=size, default=None)
+
+
 def fits(report: Report, cell: Cell) -> bool:
     """Whether a report measures what a cell asks for."""
     column = cell.column
     asked = (column.regime, cell.rule, column.steps)
     if (report.get("regime"), report.get("rule"), report.get("steps")) != asked or column.score not in report:
         return False
-    if set(report.get("settings", {})) - {"sigma", "tau_start"}:
-        return False  # a scaled variance or soft pinning is another sampler
+    if sampler(report):
+        return False
     if column.model == "sudoku-extreme" and not from_file(report):
         return False  # minimal puzzles of our own are much easier
     return not column.score.endswith("_at_k") or report[column.score]["k"] == column.passes
