@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from letgo import __version__
 from letgo.checkpoints import load_state
-from letgo.cli import main
+from letgo.cli import build_parser, main
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
@@ -79,7 +79,6 @@ def numbers(text: str) -> dict[str, Any]:
         (f"solve --model RUN {BLANK} --steps 0", "--steps: expected a whole number from 1, got '0'"),
         (f"solve --model RUN {BLANK} --tries none", "--tries: expected a whole number from 1, got 'none'"),
         (f"solve --model RUN {BLANK} --batch -3", "--batch: expected a whole number from 1, got '-3'"),
-        (f"solve --model RUN {BLANK} --tries 2 --no-verify", "which try to keep"),
         (f"solve --model RUN {BLANK} --device tpu", "unknown device 'tpu'"),
         (f"solve --model RUN {BLANK} --sideways", "unrecognized arguments: --sideways"),
         ("solve --model hub:", "hub:"),
@@ -116,6 +115,13 @@ def numbers(text: str) -> dict[str, Any]:
         ("evaluate RUN --rule ddpm --count 3 --out RUN", "this is a directory; name a file in it"),
         ("evaluate RUN --rule ddpm --count 3 --out RUN/config.json/x.json", "config.json cannot be written to"),
         ("solve sudoku-extrem 123", "no task, model or run folder 'sudoku-extrem'; there are sudoku, "),
+        ("solve nosuch --file x.txt", "no task, model or run folder 'nosuch'; there are sudoku, "),
+        ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
+        ("evaluate RUN --rule ddpm --regime foo", "0 to 16; `letgo data make` has minimal too"),
+        (f"evaluate RUN --rule ddpm --count {10**12}", "--count: 1000000000000 is more than a billion boards"),
+        (f"generate RUN --count {10**9 + 1}", "--count: 1000000001 is more than a billion boards"),
+        (f"train sudoku-mini --out OUT --boards {10**12}", "--boards: 1000000000000 is more than a billion boards"),
+        (f"data make sudoku --count {10**12} --out OUT", "--count: 1000000000000 is more than a billion boards"),
         ("solve --threads 100000", "--threads: expected a number of threads from 1 to "),
         ("fly RUN", "invalid choice: 'fly'"),
     ],
@@ -137,6 +143,28 @@ def test_a_fault_costs_one_line_and_code_2(
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "out" / "state.pt").exists()
+
+
+@pytest.mark.parametrize("text", ["", ","])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train sudoku-mini --dry-run --seeds",
+        "tune sudoku-mini --rule em --sigmas",
+        "tune sudoku-mini --rule em-decay --tau-starts",
+        *(f"reproduce table1 --dry-run --{option}" for option in ("seeds", "tasks", "rules", "also")),
+    ],
+)
+def test_an_empty_list_is_not_taken_for_none(words: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words.split(), text]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{words.split()[-1]}: expected values with commas between them, got '{text}'" in captured.err
+
+
+def test_an_empty_list_of_steps_keeps_none() -> None:
+    """The shipped sudoku-mini was trained with it."""
+    assert build_parser().parse_args(["train", "sudoku-mini", "--keep", ""]).keep == ()
 
 
 @pytest.mark.parametrize("words", [[""], ["sudoku", ""], ["--file", ""], ["", "--json"]])
@@ -590,6 +618,56 @@ sys.exit(subprocess.run([sys.executable, "-m", "letgo", "presets"], stdout=read.
     done = python("-c", code)
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+def through_shell(words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command with redirections that only a shell can make."""
+    code = f"""
+import subprocess, sys
+sys.exit(subprocess.run(["sh", "-c", '"$0" -m letgo {words}', sys.executable]).returncode)
+"""
+    return python("-c", code, **environment)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.parametrize("environment", [{}, {"PYTHONUNBUFFERED": "1"}])
+@pytest.mark.parametrize("words", [f"solve sudoku-mini {DONE}", "models --json"])
+def test_a_full_disk_is_said_in_a_line_and_is_no_unsolved_puzzle(words: str, environment: dict[str, str]) -> None:
+    done = through_shell(f"{words} >/dev/full", **environment)
+    assert done.returncode == 2
+    assert done.stderr == "letgo: cannot write: No space left on device; check the disk and where the output goes\n"
+
+
+@pytest.mark.parametrize("words", [f"solve sudoku-mini {DONE}", "--help", "data make --help"])
+def test_a_closed_output_is_said_in_a_line(words: str) -> None:
+    done = through_shell(f"{words} >&-")
+    assert done.returncode == 2
+    assert done.stderr == "letgo: standard output is closed; send it to a file, or to /dev/null\n"
+
+
+def test_an_encoding_that_cannot_draw_is_said_in_a_line() -> None:
+    done = python("-m", "letgo", "solve", "sudoku-mini", DONE, "--show", PYTHONIOENCODING="ascii")
+    assert done.returncode == 2
+    assert done.stderr.startswith("letgo: the output's encoding, ascii, has no ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_nobody_can_read_on_stderr_does_not_change_the_exit_code() -> None:
+    solved = through_shell(f"solve sudoku-mini {DONE} 2>&-")
+    assert (solved.returncode, solved.stdout) == (0, f"{DONE}\n")
+    refused = through_shell("solve nosuch 2>&-")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    if Path("/dev/full").exists():
+        assert through_shell("solve nosuch 2>/dev/full").returncode == 2
+
+
+def test_a_closed_input_is_said_in_a_line_and_only_where_it_is_read(tmp_path: Path) -> None:
+    done = through_shell("solve sudoku-mini --file - <&-")
+    assert done.returncode == 2
+    assert done.stderr == "letgo: standard input: it is closed; pipe the puzzles in, or name a file\n"
+    (tmp_path / "puzzles.txt").write_text(DONE)
+    done = through_shell(f"solve sudoku-mini --file {tmp_path / 'puzzles.txt'} <&-")
+    assert (done.returncode, done.stdout) == (0, f"{DONE}\n")
 
 
 BARE = """

@@ -25,6 +25,7 @@ from letgo import commands_data, tasks
 from letgo.data import fetch as fetching
 from letgo.data import load_problems, mnist, read_sudoku_extreme
 from letgo.errors import LetgoError
+from letgo.tasks.queens import TRAINING, train_split
 from letgo.tasks.sudoku_search import is_unique
 
 QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..9....9......."
@@ -48,6 +49,15 @@ def checked(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str,
 
 
 # make
+
+
+def test_queens_are_test_boards_unless_training_ones_are_asked_for(tmp_path: Path) -> None:
+    training = {tuple(board) for board in train_split(14, TRAINING)[0].tolist()}
+    for regime, share in (("random", 0.0), ("train", 1.0)):
+        path = tmp_path / f"{regime}.npz"
+        assert letgo_data("make", "queens", "--count", "50", "--regime", regime, "--out", path) == 0
+        boards = [tuple(board) for board in np.load(path)["boards"].tolist()]
+        assert sum(board in training for board in boards) / len(boards) == share
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".txt", ".txt.gz"])
@@ -135,13 +145,16 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (("chess", "--count", "1", "--out", "a.npz"), "unknown task 'chess'"),
-        (("latin", "--count", "0", "--out", "a.npz"), "--count 0: expected at least 1"),
+        (("latin", "--count", "0", "--out", "a.npz"), "argument --count: expected a whole number from 1"),
         (("latin", "--count", "1", "--seed", "-1", "--out", "a.npz"), "--seed -1: expected 0 or more"),
-        (("latin", "--count", "many", "--out", "a.npz"), "argument --count: invalid int value: 'many'"),
+        (("latin", "--count", "many", "--out", "a.npz"), "argument --count: expected a whole number from 1"),
         (("latin", "--count", "1", "--out", "a.json"), "a.json: unknown suffix"),
         (("latin", "--count", "1", "--out", "a.csv"), "a.csv: .csv is for 9x9 Sudokus and mazes, not latin"),
         (("sudoku", "--size", "4", "--count", "1", "--out", "a.csv"), "a.csv: .csv is for 9x9 Sudokus"),
         (("sudoku", "--size", "5", "--count", "1", "--out", "a.npz"), "--size 5: the side of a Sudoku is a square"),
+        (("sudoku", "--size", "-1", "--count", "1", "--out", "a.npz"), "argument --size: expected a whole number"),
+        (("sudoku", "--count", str(10**12), "--out", "a.npz"), "argument --count: 1000000000000 is more than"),
+        (("sudoku", "--count", "1", "--out", "-"), "--out -: nothing is written to standard output; name a file"),
         (("sudoku", "--count", "1", "--regime", "soft", "--out", "a.npz"), "no regime 'soft'"),
         (("latin", "--count", "1", "--regime", "minimal", "--out", "a.npz"), "--regime minimal is for Sudoku"),
     ],
@@ -215,6 +228,27 @@ def test_check_names_the_first_fault(tmp_path: Path, name: str, content: str, ex
     path = tmp_path / name
     path.write_text(content)
     assert refused("check", path).startswith(f"{path}{expected}")
+
+
+@pytest.mark.parametrize("content", ["..##S/G....\n", "####/#SG#/####\n"])
+def test_check_says_what_it_took_a_text_file_for(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "mazes.txt"
+    path.write_text(content)
+    hint = "; it was read as sudoku, name another task with --task"
+    assert refused("check", path).endswith(hint)
+    assert hint not in refused("check", path, "--task", "maze")
+
+
+def test_check_refuses_a_negative_size(tmp_path: Path) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text(QUESTION)
+    assert refused("check", path, "--size", "-4").startswith("argument --size: expected a whole number from 1")
+
+
+def test_check_promises_no_more_of_standard_input_than_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        letgo_data("check", "--help")
+    assert "'-' reads puzzle lines from stdin" in " ".join(capsys.readouterr().out.split())
 
 
 def test_check_names_a_missing_file_and_a_directory(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 from letgo.rng import DRAW, KERNEL, PIN, START, Noise
-from letgo.sampling import Snapshot, starting_state, trajectory, uniform_grid
+from letgo.sampling import BELIEF_TIMES, Snapshot, belief, starting_state, trajectory, uniform_grid
 
 ALL_RULES: dict[str, Rule] = {**PLAIN_RULES, "em": EulerMaruyama(0.3), "em-decay": EulerMaruyama(7.0, 0.7)}
 SHAPE = (6, 5)
@@ -212,3 +213,24 @@ def test_another_step_function_can_be_handed_in() -> None:
     x = last(trajectory(Recorder(), CosinePath(), ddpm, uniform_grid(2), clues, noise, stay))
     assert torch.equal(x, starting_state(noise, clues, CosinePath()))
     assert calls == [(1.0, 0.5, 1), (0.5, 0.0, 2)]
+
+
+def test_belief_is_the_log_probability_of_open_cells(path: GaussianPath) -> None:
+    """A network that holds every board for equally likely, cell by cell: a closed form."""
+    chances = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
+    symbols = torch.tensor([[0, 2], [1, 0], [2, 1]])
+    board = torch.nn.functional.one_hot(symbols, 3).float()
+    clues = Clues(board, torch.tensor([[False, False], [True, False], [False, True]]))
+    asked = []
+
+    def denoise(x_t: Tensor, t: Tensor) -> Tensor:
+        asked.append((x_t, t))
+        return chances.expand(len(x_t), 2, 3)
+
+    sure = belief(denoise, path, clues, board, Noise.first(0, 3))
+    assert sure.tolist() == pytest.approx([math.log(0.5 * 0.8), math.log(0.1), math.log(0.2)])
+    assert [float(t) for _, t in asked] == pytest.approx(BELIEF_TIMES)
+    for x_t, _ in asked:
+        assert torch.equal(x_t[clues.given], board[clues.given])
+        assert not torch.equal(x_t, board)
+    assert len({x_t[0, 0, 0].item() for x_t, _ in asked}) == len(BELIEF_TIMES)  # new noise for each

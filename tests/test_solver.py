@@ -22,7 +22,8 @@ from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
 from letgo.presets import PRESETS, Config
 from letgo.rng import Noise, data_rng
-from letgo.solver import Solver, identities
+from letgo.sampling import BELIEF_TIMES
+from letgo.solver import Solver, identities, load
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
 from letgo.train import train
@@ -231,8 +232,66 @@ def test_without_verification_every_step_is_taken_and_nothing_is_retried(solver:
     answer = solver.solve(PUZZLES, steps=9, verify=False)[1]
     assert (answer.solved, answer.calls, answer.tries) == (True, 9, 1)
     assert len(network(solver).calls) == 9
-    with pytest.raises(LetgoError, match="which try to keep"):
-        solver.solve(PUZZLES, tries=2, verify=False)
+
+
+def test_without_verification_the_network_chooses_among_tries(deaf: Solver, monkeypatch: pytest.MonkeyPatch) -> None:
+    puzzles = [f"{HARD[:i]}{1 + (i * 7) % 4}{HARD[i + 1 : 9]}{1 + i % 4}{HARD[10:]}" for i in range(6)]
+    believed = []
+
+    def belief(boards: Tensor, problem: Problem, noise: Noise) -> Tensor:
+        believed.append(boards)
+        return torch.tensor([1.0, 3.0, 2.0])[len(believed) - 1].expand(len(boards))
+
+    monkeypatch.setattr(deaf, "belief", belief)
+    answers = deaf.solve(puzzles, steps=6, tries=3, verify=False)
+    shown = deaf.task.format(believed[1], deaf.parse(puzzles))
+    assert [a.board for a in answers if a.solved] == [b for a, b in zip(answers, shown, strict=True) if a.solved]
+    valid = deaf.task.validate(believed[1], deaf.parse(puzzles))
+    assert [a.solved for a in answers] == valid.tolist()  # never an invalid board, and never another try's
+    assert {(a.tries, a.calls) for a in answers} == {(3, 3 * (6 + len(BELIEF_TIMES)))}
+
+
+def test_every_try_meets_the_same_noise_when_boards_are_compared() -> None:
+    solver = load("sudoku-mini")
+    problem = instances(solver.task, "4", 5, 0)
+    tries = solver.codec.decode(solver.sample(problem, solver.rule("ddpm")[0], 5, tries=3)).unflatten(0, (3, -1))
+    noise = Noise(0, torch.arange(5), torch.full((5,), 7))
+    sure = torch.stack([solver.belief(boards, problem, noise) for boards in tries])
+    assert torch.equal(solver.most_believed(tries, problem), sure.argmax(0))
+    assert torch.equal(solver.most_believed(tries, problem, batch=2), sure.argmax(0))
+    assert torch.equal(solver.belief(tries[0], problem, noise), solver.belief(tries[0], problem, noise))
+
+
+def test_a_trained_network_knows_broken_boards_without_the_rules(mini_boards: Tensor) -> None:
+    """Of all 288 boards and as many with two cells of a row swapped, which break columns or boxes."""
+    solver = load("sudoku-mini")
+    swapped = mini_boards[:, [1, 0, *range(2, 16)]]
+    problem = solver.empty(len(mini_boards))
+    assert not solver.task.validate(swapped, problem).any()
+    noise = Noise.first(0, len(mini_boards))
+    right, wrong = (solver.belief(boards, problem, noise) for boards in (mini_boards, swapped))
+    assert (right[:, None] > wrong).float().mean() > 0.999
+    assert (solver.most_believed(torch.stack([swapped, mini_boards]), problem) == 1).all()
+
+
+def test_chosen_boards_are_reported_and_drawn(mini_boards: Tensor) -> None:
+    solver = load("sudoku-mini")
+    problem = instances(solver.task, "4", 60, 1)
+    report = evaluate(solver, "ddpm", problem, steps=6, passes=6, seed=3)
+    made, _ = solver.rule("ddpm")
+    boards = solver.draw(problem, made, 6, 3, 6)
+    assert report["chosen_at_k"]["value"] == pytest.approx(solver.task.validate(boards, problem).float().mean().item())
+    assert report["validity"]["value"] < report["chosen_at_k"]["value"] <= report["pass_at_k"]["value"]
+    assert report["chosen_at_k"]["k"] == 6
+    assert "chosen_at_k" not in evaluate(solver, "ddpm", problem, steps=2)
+    assert solver.generate(3, tries=2, steps=4, soft_until=0.5) != solver.generate(3, tries=1, steps=4)
+
+
+def test_only_one_hot_boards_are_believed() -> None:
+    bits = Solver(replace(MINI, codec="bits"), Always("1234341221434321"))
+    for ask in (lambda: bits.generate(2, tries=2), lambda: bits.solve([HARD], tries=2, verify=False)):
+        with pytest.raises(LetgoError, match="by their one-hot symbols; this model has bits"):
+            ask()
 
 
 def test_heun_counts_both_of_its_calls(mini_boards: Tensor) -> None:
@@ -447,7 +506,8 @@ def test_measuring_looks_at_the_rules_only_after_the_last_call_of_the_network(
     monkeypatch.setattr(type(solver.task), "broken", noted)
     evaluate(solver, "tweedie", instances(solver.task, None, 20, 0), steps=5, passes=2, batch=8)
     assert set(made) == {len(network(solver).calls)}
-    assert len(network(solver).calls) == 5 * 5  # two passes are five chunks of eight, to the last step
+    choice = 2 * 3 * len(BELIEF_TIMES)  # each pass in three chunks
+    assert len(network(solver).calls) == 5 * 5 + choice  # two passes are five chunks of eight, to the last step
 
 
 def test_instances_depend_on_seed_and_purpose_and_on_nothing_else(drawn: Solver) -> None:

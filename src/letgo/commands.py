@@ -76,13 +76,13 @@ def _parse_words(solver: Solver, puzzles: list[str]) -> Problem:
 def solve(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     name, puzzles = _name_and_puzzles(args.words)
+    if name is None and args.model is None and puzzles and re.match("[a-z]{3}", puzzles[0]):
+        known = ", ".join(dict.fromkeys([*TASKS, *shipped()]))
+        raise LetgoError(f"no task, model or run folder '{puzzles[0]}'; there are {known}")
     if puzzles and args.file is not None:
         raise LetgoError("give puzzles as words or by --file, not both")
     if args.file == "" or "" in puzzles:
         raise LetgoError("the puzzle is empty; leave it out to see an example" if puzzles else "--file: no name given")
-    if name is None and args.model is None and puzzles and re.match("[a-z]{3}", puzzles[0]):
-        known = ", ".join(dict.fromkeys([*TASKS, *shipped()]))
-        raise LetgoError(f"no task, model or run folder '{puzzles[0]}'; there are {known}")
     solver = _load_for(name, args)
     example = not puzzles and args.file is None
     if args.file is not None:
@@ -95,13 +95,12 @@ def solve(args: argparse.Namespace) -> int:
         from letgo.evaluate import instances
 
         problem = instances(solver.task, None, 1, args.seed)
-    if args.no_verify and args.tries == 10:
-        args.tries = 1
+    tries = args.tries or (1 if args.no_verify else 10)
     show = Progress("solved", args.progress, args.quiet or len(problem) == 1)
     settings = {**_settings(args), "soft_until": args.soft_until}
     _remark(solver, args.rule, args)
     answers = solver.solve(
-        problem, args.rule, args.steps, args.tries, args.seed, not args.no_verify, args.batch, show, **settings
+        problem, args.rule, args.steps, tries, args.seed, not args.no_verify, args.batch, show, **settings
     )
     show.close()
     _print_answers(solver, problem, answers, args, example)
@@ -147,8 +146,7 @@ def generate(args: argparse.Namespace) -> int:
     _remark(solver, name, args)
     rule, used = solver.rule(name, **_settings(args))  # pyright: ignore[reportArgumentType]
     show = Progress("sampled", args.progress, args.quiet)
-    x = solver.sample(problem, rule, args.steps, args.seed, 0, args.batch, args.soft_until, show)
-    boards = solver.codec.decode(x)
+    boards = solver.draw(problem, rule, args.steps, args.seed, args.tries, args.batch, args.soft_until, show)
     valid = solver.task.validate(boards, problem)
     lines = solver.task.format(boards, problem)
     if args.json:
@@ -217,6 +215,8 @@ def summary(report: dict[str, Any]) -> str:
     ]
     if report["pass_at_k"]["k"] > 1:
         lines.append(f"{'pass@' + str(report['pass_at_k']['k']):18} {span(report['pass_at_k'])}")
+    if "chosen_at_k" in report:
+        lines.append(f"{'chosen of ' + str(report['chosen_at_k']['k']):18} {span(report['chosen_at_k'])}")
     for key in ("violation_rate", "codeword_distance", "uniqueness", "element_accuracy", "balanced_accuracy",
                 "length", "marked_share"):  # fmt: skip
         if report.get(key) and report[key]["n"]:
@@ -228,7 +228,7 @@ def summary(report: dict[str, Any]) -> str:
 
 def tune(args: argparse.Namespace) -> int:
     from letgo.evaluate import instances
-    from letgo.tune import data_used, keep_checkpoint, pick_checkpoint, refuse_test
+    from letgo.tune import data_used, keep_checkpoint, pick_checkpoint, refuse_other_splits
     from letgo.tune import tune as choose
 
     if args.regime == "test":
@@ -242,7 +242,7 @@ def tune(args: argparse.Namespace) -> int:
     folder, step = locate(args.run)
     if args.out is None and step is not None:
         raise LetgoError(f"{folder} would take the settings of its step {step} for those of its model; give --out FILE")
-    refuse_test(solver.task, args.data)
+    refuse_other_splits(solver.task, args.data)
     regime = args.regime or ("valid" if "valid" in solver.task.regimes else solver.task.regimes[0])
     problem = instances(solver.task, regime, args.count, args.seed, args.data, purpose="valid")
     picked = None

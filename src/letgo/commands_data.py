@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from letgo.errors import Parser
+from letgo.errors import LetgoError, Parser, at_least, boards
 
 if TYPE_CHECKING:
     from letgo.data.check import Report
@@ -44,11 +44,11 @@ def _add_actions(parser: argparse.ArgumentParser) -> None:
 def _add_make(actions: Any) -> argparse.ArgumentParser:
     make = actions.add_parser("make", help="write solved instances of a task")
     make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
-    make.add_argument("--count", type=int, required=True, metavar="N")
+    make.add_argument("--count", type=boards, required=True, metavar="N")
     make.add_argument("--seed", type=int, default=0, metavar="S")
     make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
     make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
-    make.add_argument("--size", type=int, metavar="N", help="side of the board, where not the paper's")
+    make.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
     make.add_argument("--force", action="store_true", help="replace an existing file")
     make.add_argument("--progress", action="store_true", help="show progress even where stderr is no terminal")
     make.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -65,9 +65,9 @@ def _add_fetch(actions: Any) -> argparse.ArgumentParser:
 
 def _add_check(actions: Any) -> argparse.ArgumentParser:
     check = actions.add_parser("check", help="read a data file, report what is in it or its first fault")
-    check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' is standard input")
+    check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' reads puzzle lines from stdin")
     check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
-    check.add_argument("--size", type=int, metavar="N", help="side of the board, where not the paper's")
+    check.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
     check.add_argument("--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (200)")
     check.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return check
@@ -80,6 +80,8 @@ def _make(args: argparse.Namespace) -> int:
     from letgo.data.make import check_suffix, default_regime, make, save
     from letgo.progress import Progress
 
+    if args.out == "-":
+        raise LetgoError("--out -: nothing is written to standard output; name a file")
     task = sized_task(args.task, args.size)
     check_suffix(args.out, task)  # both before the work, which may take minutes
     refuse_to_overwrite(args.out, args.force)
@@ -110,7 +112,12 @@ def _fetch(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from letgo.data.check import check
 
-    report = check(args.file, args.task, args.size, args.sample)
+    try:
+        report = check(args.file, args.task, args.size, args.sample)
+    except LetgoError as error:
+        if args.task is not None or "one puzzle per line" not in str(error):
+            raise
+        raise LetgoError(f"{error}; it was read as sudoku, name another task with --task") from None
     print(json.dumps(report) if args.json else "\n".join(_report_lines(report)))
     return 0
 

@@ -138,6 +138,8 @@ def _report(args: argparse.Namespace, store: Store, names: list[str], root: Path
         if "page" in names:
             raise LetgoError(f"{store.folder} is no results folder of a letgo checkout; say where with --page FILE")
         return
+    if not store.folder.is_dir():
+        raise LetgoError(f"{store.folder}: no such folder, so there is nothing for {path}; name one with --out FOLDER")
     with written_atomically(path) as file:
         file.write(page.text().encode())
     print(f"wrote {path}")

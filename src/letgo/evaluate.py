@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from letgo import __version__, metrics
+from letgo.codecs import OneHot
 from letgo.data.load import load_split
 from letgo.errors import LetgoError
 from letgo.rng import data_rng
+from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Solver, calls_per_step
 from letgo.tasks import Problem, Task
 
@@ -33,11 +35,13 @@ def instances(
     if data is None:
         split = getattr(task, "split", None)  # queens: so few boards that validation and test need their own
         return (split(purpose) if split else task).generate(count, rng, regime)
+    if task.name in ("sudoku-extreme", "maze") and regime not in (*task.regimes, "train"):
+        raise LetgoError(f"unknown regime {regime!r}: choose {', '.join(task.regimes)} or train")
     table = load_split(data, task, purpose)
     if purpose == "valid":
         count = min(count, len(table))  # held-out rows may be few
     if len(table) < count:
-        raise LetgoError(f"{data} holds {len(table)} instances, fewer than --count {count}")
+        raise LetgoError(f"{data} holds {len(table)} instances, fewer than --count {count}; say --count {len(table)}")
     if task.name == "connectivity" and asked:
         _check_nodes(data, table, regime)
     chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
@@ -87,6 +91,8 @@ def evaluate(
     tries = states.unflatten(0, (passes, -1))
     seconds = time.perf_counter() - started
     boards = [solver.codec.decode(x) for x in tries]
+    choosing = passes > 1 and isinstance(solver.codec, OneHot)
+    best = solver.most_believed(torch.stack(boards), problem, seed, batch) if choosing else None
     valid = torch.stack([solver.task.validate(b, problem) for b in boards], dim=1)
     calls = steps * calls_per_step(rule) * passes * len(problem)
     if soft_until is not None:
@@ -102,6 +108,7 @@ def evaluate(
         "pass_at_k": {"k": passes, **metrics.pass_at_k(valid).as_dict()},
         "violation_rate": metrics.violation_rate(boards[0], problem, solver.task).as_dict(),
         "codeword_distance": metrics.codeword_distance(tries[0], problem.given, solver.codec).as_dict(),
+        **({} if best is None else chosen(valid, best)),
         "uniqueness": metrics.valid_uniqueness(boards[0], valid[:, 0]).as_dict(),
         **extra_scores(solver.task, boards, problem),
         "calls": calls,
@@ -112,6 +119,13 @@ def evaluate(
         "version": __version__,
     }
     return report
+
+
+def chosen(valid: torch.Tensor, best: torch.Tensor) -> dict[str, Any]:
+    """Of several tries the validity of the one that the network believes most: a choice without the rules."""
+    boards, tries = valid.shape
+    rate = metrics.Rate.of(valid.gather(1, best[:, None])[:, 0]).as_dict()
+    return {"chosen_at_k": {"k": tries, **rate, "calls": len(BELIEF_TIMES) * tries * boards}}
 
 
 def extra_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from letgo.rng import DRAW, KERNEL, PIN, START, Noise
 from letgo.shapes import State, Time
 
 Grid = Float[Tensor, "points"]
+BELIEF_TIMES = (0.05, 0.1, 0.15, 0.2) * 2  # where a finished board is noised again, a draw of noise for each
+LEAST = 1e-4  # no symbol is held for less likely
 
 
 @dataclass(frozen=True)
@@ -96,3 +98,21 @@ def trajectory(
         with torch.no_grad():  # around each step, not the yield: the caller's own mode must not change
             x_t, x0_hat = step_function(denoise, path, rule, x_t, t, s, clues, noise, index[i])
         yield Snapshot(i + 1, reached, x_t, x0_hat)
+
+
+@torch.no_grad()
+def belief(
+    denoise: Callable[[State, Time], State], path: GaussianPath, clues: Clues, board: State, noise: Noise
+) -> Float[Tensor, "batch"]:
+    """How sure a network is of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
+
+    Its open cells are noised a little and asked for again: the log-probability of their symbols, summed over cells,
+    averaged over draws. A board that breaks a rule contradicts what the network has learned.
+    """
+    total = torch.zeros(len(board), device=board.device)
+    for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
+        time = torch.full((1, 1, 1), t, device=board.device)
+        x_t = clues.pin(path.sample(board, time, noise.normal(draw, START, board.shape[1], board.shape[2])))
+        kept = (denoise(x_t, time).float() * board).sum(-1).clamp(LEAST, 1)
+        total += kept.log().masked_fill(clues.given, 0).sum(1)
+    return total / len(BELIEF_TIMES)

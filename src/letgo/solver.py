@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from letgo.checkpoints import load_model, read_json
@@ -27,7 +27,7 @@ from letgo.models.transformer import Transformer
 from letgo.pinning import Clues
 from letgo.presets import Config
 from letgo.rng import Noise, NoiseAhead
-from letgo.sampling import Snapshot, reverse_step, trajectory, uniform_grid
+from letgo.sampling import BELIEF_TIMES, Snapshot, belief, reverse_step, trajectory, uniform_grid
 from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
 
@@ -229,6 +229,30 @@ class Solver:
                     progress(done, len(problem))
         return torch.cat(finals)
 
+    def check_belief(self) -> None:
+        if not isinstance(self.codec, OneHot):
+            raise LetgoError(f"boards are believed by their one-hot symbols; this model has {self.config.codec}")
+
+    def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
+        """How sure the network is of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
+        self.check_belief()
+        clues = self.clues(Problem(boards, problem.given, problem.context))
+        noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
+        denoise = self.denoise(problem.context, self.sample_precision)
+        return belief(denoise, self.path, clues, clues.values, noise).cpu()
+
+    def most_believed(
+        self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
+    ) -> Int[Tensor, "boards"]:
+        """Of each puzzle's finished boards the one that the network believes most: the number of its try."""
+        noise, sure = Noise.first(seed, len(problem), self.device), []
+        with cpu_threads(self.threads):
+            for boards in tries:
+                asked = Problem(boards, problem.given, problem.context)
+                pieces = self.chunks(asked, noise, batch)
+                sure.append(torch.cat([self.belief(p.solution, p, n)[:count] for count, p, n in pieces]))
+        return torch.stack(sure).argmax(0)
+
     def parse(self, puzzles: Sequence[str] | Problem) -> Problem:
         if isinstance(puzzles, Problem):
             return puzzles
@@ -253,7 +277,10 @@ class Solver:
         progress: Callable[[int, int], None] | None = None,
         **settings: float | None,
     ) -> list[Answer]:
-        """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved."""
+        """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved.
+
+        Without, every try goes to its end, and of several the board that the network believes most is the answer.
+        """
         with cpu_threads(self.threads):
             return self._solve(self.parse(puzzles), rule, steps, tries, seed, verify, batch, progress, settings)
 
@@ -271,14 +298,16 @@ class Solver:
     ) -> list[Answer]:
         if tries < 1:
             raise LetgoError(f"tries must be at least 1, got {tries}")
-        if not verify and tries > 1:
-            raise LetgoError("without verification nothing tells which try to keep; use tries=1 or keep verify on")
+        choosing = tries > 1 and not verify
+        if choosing:
+            self.check_belief()
         soft_until = settings.pop("soft_until", None)
         made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
         steps = self.steps(steps)
         unsolved = torch.arange(len(problem))
         boards = torch.zeros_like(problem.solution)
         solved = torch.zeros(len(problem), dtype=torch.bool)
+        believed = torch.full((len(problem),), -math.inf)
         calls, used = [0] * len(problem), [0] * len(problem)
         seconds = [0.0] * len(problem)
         for attempt in range(tries):
@@ -289,17 +318,19 @@ class Solver:
             for count, piece, piece_noise in self.chunks(part, noise, batch):
                 started = time.perf_counter()
                 found, ok, spent = self._attempt(piece, piece_noise, made, steps, verify, soft_until)
+                sure = self.belief(found, piece, piece_noise) if choosing else torch.zeros(len(found))
                 elapsed = (time.perf_counter() - started) / count
                 for i in range(count):
                     at = int(unsolved[position + i])
-                    boards[at], solved[at] = found[i], ok[i]
-                    calls[at] += int(spent[i]) * calls_per_step(rule)
+                    if sure[i] > believed[at] or not choosing:
+                        boards[at], solved[at], believed[at] = found[i], ok[i], sure[i]
+                    calls[at] += int(spent[i]) * calls_per_step(rule) + choosing * len(BELIEF_TIMES)
                     used[at] += 1
                     seconds[at] += elapsed
                 position += count
                 if progress is not None:
                     progress(int(solved.sum()), len(problem))
-            unsolved = (~solved).nonzero().flatten()
+            unsolved = unsolved if choosing else (~solved).nonzero().flatten()
             if len(unsolved) == 0:
                 break
         puzzle_texts = self.task.format_clues(problem)
@@ -312,7 +343,7 @@ class Solver:
     def _attempt(
         self, problem: Problem, noise: Noise, rule: Rule, steps: int, verify: bool, soft_until: float | None
     ) -> tuple[Symbols, Tensor, Tensor]:
-        """Boards, whether each is valid, and the steps until it was."""
+        """Boards, whether each is valid, and the steps until it was. Without `verify` invalid boards come along."""
         boards = torch.zeros_like(problem.solution)
         done = torch.zeros(len(problem), dtype=torch.bool)
         spent = torch.full((len(problem),), steps)
@@ -337,7 +368,8 @@ class Solver:
         assert last is not None
         final = self.codec.decode(last.x).cpu()
         valid = self.task.validate(final, problem) & ~done[rows]
-        boards[rows[valid]] = final[valid]
+        kept = valid if verify else torch.ones_like(valid)
+        boards[rows[kept]] = final[kept]
         done[rows] |= valid
         return boards, done, spent
 
@@ -374,13 +406,34 @@ class Solver:
         seed: int = 0,
         rule: str | None = None,
         steps: int | None = None,
+        tries: int = 1,
         **settings: float | None,
     ) -> list[str]:
-        """Unconditional samples as text, valid or not: nothing is filtered. Without `rule`, `generation_rule`."""
-        problem = self.empty(count)
+        """Unconditional samples as text, valid or not: no rule is looked at. Without `rule`, `generation_rule`."""
+        problem, soft_until = self.empty(count), settings.pop("soft_until", None)
         made, _ = self.rule(rule or self.generation_rule(), **settings)  # pyright: ignore[reportArgumentType]
-        boards = self.codec.decode(self.sample(problem, made, steps, seed))
+        boards = self.draw(problem, made, steps, seed, tries, soft_until=soft_until)
         return self.task.format(boards, problem)
+
+    def draw(
+        self,
+        problem: Problem,
+        rule: Rule,
+        steps: int | None = None,
+        seed: int = 0,
+        tries: int = 1,
+        batch: int | None = None,
+        soft_until: float | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Symbols:
+        """Final boards; of several tries the one that the network believes most."""
+        if tries > 1:
+            self.check_belief()
+        states = self.sample(problem, rule, steps, seed, 0, batch, soft_until, progress, tries)
+        boards = self.codec.decode(states).unflatten(0, (tries, -1))
+        if tries == 1:
+            return boards[0]
+        return boards[self.most_believed(boards, problem, seed, batch), torch.arange(len(problem))]
 
     def generation_rule(self) -> str:
         """The rule that draws most valid boards from nothing, as the model's card has it measured; or Tweedie.

@@ -68,7 +68,8 @@ class Sudoku(Task):
             return int(regime), int(regime)
         raise LetgoError(
             f"no regime '{regime}' for {self.symbols}x{self.symbols} Sudoku; "
-            f"use {', '.join(self.regimes)}, train or a number of clues, 0 to {self.cells}"
+            f"use {', '.join(self.regimes)}, train or a number of clues, 0 to {self.cells}; "
+            "`letgo data make` has minimal too"
         )
 
     def _share(self, clues: int) -> int:
