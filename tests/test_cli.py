@@ -70,6 +70,11 @@ def numbers(text: str) -> dict[str, Any]:
         ("solve --model RUN 11..............", "clues clash: 1 stands at r1c1 and at r1c2, in the same row"),
         ("solve --model nowhere", "no model or run folder 'nowhere'"),
         ("solve --model RUN@7", "keeps no step 7; it has 1"),
+        ("solve --model sudoku-mini@7", "the shipped model 'sudoku-mini' keeps no steps; leave @7 out"),
+        (
+            "evaluate maze-muon --rule ddpm --data RUN --regime vaild",
+            "unknown regime 'vaild': choose test, valid or train",
+        ),
         (f"solve latin --model RUN {BLANK}", "was trained for sudoku, not for latin"),
         (f"solve sudoku-baseline --model RUN {BLANK}", "two models were named"),
         (f"solve --model RUN {BLANK} --file x.txt", "give puzzles as words or by --file, not both"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -292,6 +294,20 @@ def test_only_one_hot_boards_are_believed() -> None:
     for ask in (lambda: bits.generate(2, tries=2), lambda: bits.solve([HARD], tries=2, verify=False)):
         with pytest.raises(LetgoError, match="by their one-hot symbols; this model has bits"):
             ask()
+
+
+def test_wrong_types_are_refused_in_words_where_no_checker_runs() -> None:
+    asked = ["s.solve(None)", "s.solve(p for p in 'ab')", "s.solve([1])", "s.trajectory(['.' * 16])"]
+    lines = ["import letgo", "s = letgo.load('sudoku-mini', 'cpu')"]
+    for one in asked:
+        lines += ["try:", f"    {one}", "except letgo.LetgoError as error:", "    print(error)"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert [line.split(";")[0] for line in done.stdout.splitlines()] == [
+        "puzzles must be a list of strings",
+        "puzzles must be a list of strings",
+        "puzzles must be strings, one each",
+        "puzzles must be strings, one each",
+    ]
 
 
 def test_heun_counts_both_of_its_calls(mini_boards: Tensor) -> None:

@@ -158,6 +158,8 @@ def locate(model: str) -> tuple[Path, int | None]:
         return _from_hub(model.removeprefix("hub:")), None
     folder, _, step = model.rpartition("@")
     if folder and step.isdigit():
+        if own_name(folder) in shipped():
+            raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
         return _run_folder(folder), int(step)
     return _run_folder(model), None
 

@@ -177,7 +177,8 @@ def evaluate(args: argparse.Namespace) -> int:
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
     _remark(solver, args.rule, args)
-    if solver.task.name == "sudoku-extreme" and args.data is None and not args.quiet:
+    own = args.regime in (None, *solver.task.regimes)
+    if solver.task.name == "sudoku-extreme" and args.data is None and own and not args.quiet:
         print("letgo: minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     scores = measure(

@@ -153,7 +153,8 @@ def run_one(
     again = args.command_line
     if result.stopped_by != "done":
         show.close()
-        say(f"stopped at step {result.step:,} of {config.steps:,}; saved in {out}. To go on: {again}")
+        late = "" if result.trained else " (starting took all of --max-seconds: give more)"
+        say(f"stopped at step {result.step:,} of {config.steps:,}{late}; saved in {out}. To go on: {again}")
         if result.stopped_by == "signal":
             return 128 + result.signal
     folders = {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}

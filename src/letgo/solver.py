@@ -256,8 +256,10 @@ class Solver:
     def parse(self, puzzles: Sequence[str] | Problem) -> Problem:
         if isinstance(puzzles, Problem):
             return puzzles
-        if isinstance(puzzles, str):
+        if isinstance(puzzles, str) or not isinstance(puzzles, Sequence):
             raise LetgoError("puzzles must be a list of strings; wrap a single one: [puzzle]")
+        if not all(isinstance(text, str) for text in puzzles):
+            raise LetgoError("puzzles must be strings, one each; read a file of them with letgo.data.load_problems")
         if len(puzzles) == 0:
             raise LetgoError("no puzzles to solve; expected a list of strings, one puzzle each")
         problems = [self.task.parse(text) for text in puzzles]
@@ -468,7 +470,7 @@ class Solver:
         **settings: float | None,
     ) -> Iterator[Snapshot]:
         """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat."""
-        problem = self.task.parse(puzzle) if isinstance(puzzle, str) else puzzle
+        problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
         soft_until = settings.pop("soft_until", None)
         made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
         instance = identities(problem).to(self.device)
