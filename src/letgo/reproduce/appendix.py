@@ -22,13 +22,13 @@ def place(name: str) -> tuple[int, tuple[str, int]]:
 Seeds = dict[int, Report]  # one rule's reports by training seed
 
 
-def by_rule(store: Store) -> dict[tuple[str, str, int], dict[str, Seeds]]:
-    """Every model's reports by regime and sampling steps, then by rule and training seed: the largest of each."""
+def by_rule(store: Store, score: str = "validity") -> dict[tuple[str, str, int], dict[str, Seeds]]:
+    """Reports that have a score, by model, regime and sampling steps, then by rule and training seed: the largest."""
     found: dict[tuple[str, str, int], dict[str, Seeds]] = {}
     for name in sorted(store.models(), key=place):
         model, seed = split_seed(name)
         for r in store.reports(name):
-            if not sampler(r):
+            if score in r and not sampler(r):
                 seeds = found.setdefault((model, r["regime"], r["steps"]), {}).setdefault(r["rule"], {})
                 seeds[seed] = max(seeds.get(seed, r), r, key=size)
     return found
@@ -76,11 +76,11 @@ def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
 def own_choice(store: Store) -> str:
     """Of k tries the one that the network believes most, between pass@1 and pass@k."""
     rows, commands = [], []
-    for name in sorted(store.models(), key=place):
-        for r in (r for r in store.reports(name) if "chosen_at_k" in r):
+    for (model, regime, steps), rules in by_rule(store, "chosen_at_k").items():
+        for rule, r in ((rule, r) for rule, seeds in rules.items() for r in seeds.values()):
             scores = [share(r[score]) for score in ("validity", "chosen_at_k", "pass_at_k")]
             k, n = str(r["chosen_at_k"]["k"]), str(r["count"])
-            rows.append([name, r["regime"], r["rule"], str(r["steps"]), k, n, str(r["seed"]), *scores])
+            rows.append([model, regime, rule, str(steps), k, n, str(r["seed"]), *scores])
             commands.append(r["command"])
     head = ["model", "regime", "rule", "sampling steps", "k", "n", "seed", "pass@1", "chosen of k", "pass@k"]
     note = (
