@@ -250,7 +250,8 @@ def test_without_verification_the_network_chooses_among_tries(deaf: Solver, monk
     assert [a.board for a in answers if a.solved] == [b for a, b in zip(answers, shown, strict=True) if a.solved]
     valid = deaf.task.validate(believed[1], deaf.parse(puzzles))
     assert [a.solved for a in answers] == valid.tolist()  # never an invalid board, and never another try's
-    assert {(a.tries, a.calls) for a in answers} == {(3, 3 * (6 + len(BELIEF_TIMES)))}
+    assert {(a.tries, a.calls, a.belief) for a in answers} == {(3, 3 * (6 + len(BELIEF_TIMES)), 3.0)}
+    assert deaf.solve(puzzles, steps=2, verify=False)[0].belief is None
 
 
 def test_every_try_meets_the_same_noise_when_boards_are_compared() -> None:

@@ -186,7 +186,7 @@ def build_parser() -> Parser:
     evaluate.add_argument("--rule", required=True, help="ddpm ddim tweedie resample euler heun em em-decay")
     evaluate.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
     evaluate.add_argument("--count", type=boards, default=2000, help="instances (default 2000)")
-    evaluate.add_argument("--passes", type=at_least(1), default=1, help="k of pass@k")
+    evaluate.add_argument("--passes", type=at_least(1), default=1, help="k of pass@k, and of the network's own choice")
     evaluate.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
     evaluate.add_argument("--json", action="store_true")
     evaluate.add_argument("--out", type=Path, help="write the JSON report here")

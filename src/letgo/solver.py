@@ -45,9 +45,10 @@ class Answer:
     tries: int
     calls: int  # network calls spent on this puzzle
     seconds: float
+    belief: float | None = None  # where the network chose among tries: how sure it is of its choice, 0 at most
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "belief" or value is not None}
 
 
 def calls_per_step(rule: str) -> int:
@@ -338,7 +339,15 @@ class Solver:
         puzzle_texts = self.task.format_clues(problem)
         board_texts = self.task.format(boards, problem)
         return [
-            Answer(puzzle_texts[i], ok, board_texts[i] if ok else None, used[i], calls[i], round(seconds[i], 4))
+            Answer(
+                puzzle_texts[i],
+                ok,
+                board_texts[i] if ok else None,
+                used[i],
+                calls[i],
+                round(seconds[i], 4),
+                round(float(believed[i]), 4) if choosing else None,
+            )
             for i, ok in enumerate(solved.tolist())
         ]
 

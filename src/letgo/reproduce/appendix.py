@@ -85,7 +85,7 @@ def own_choice(store: Store) -> str:
     head = ["model", "regime", "rule", "sampling steps", "k", "n", "seed", "pass@1", "chosen of k", "pass@k"]
     note = (
         "Of k tries `letgo evaluate --passes k` also scores the one that the network itself believes most: each "
-        "finished board is noised a little and asked for again, eight calls in all. The rules are not looked at, so "
+        "finished board is noised a little and asked for again, eight calls a board. The rules are not looked at, so "
         "this is what a user without written rules gets from `letgo solve --no-verify --tries k`; pass@k is the most "
         "that any choice can reach."
     )
