@@ -14,7 +14,7 @@ from letgo.checkpoints import load_weights, locate, save_weights
 from letgo.cli import main
 from letgo.evaluate import instances
 from letgo.tasks import Problem
-from letgo.tune import default_grid, kept_weights
+from letgo.tune import at_the_edge, default_grid, kept_weights
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -113,6 +113,25 @@ def test_default_grids_hold_what_the_paper_found() -> None:
     assert max(default_grid("em", 200)[0]) < 0.4  # the last of 200 steps are unstable from there on
 
 
+def test_settings_at_the_edge_of_the_grid_are_named() -> None:
+    def said(sigma: float, tau: float | None) -> list[str]:
+        taus = (None,) if tau is None else (0.6, 0.7, 0.8)
+        grid = [{"sigma": s, "tau_start": t} for s in (3.0, 5.0, 7.0) for t in taus]
+        return at_the_edge({"grid": grid, "best": {"sigma": sigma, "tau_start": tau}})
+
+    assert said(5.0, 0.7) == said(5.0, None) == []
+    assert said(7.0, 0.7) == ["sigma 7 is the largest that was tried"]
+    assert said(3.0, 0.6) == ["sigma 3 is the least that was tried", "tau_start 0.6 is the least that was tried"]
+
+
+def test_tuning_says_that_others_may_do_better(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", str(run), "--rule", "em", "--count", "5", "--steps", "2", "--as-is"]
+    assert main([*words, "--sigmas", "0.1,0.2"]) == 0
+    assert "was tried; others may do better: --sigmas, --tau-starts" in capsys.readouterr().err
+    assert main([*words, "--sigmas", "0.1"]) == 0  # no grid, no edge
+    assert "was tried" not in capsys.readouterr().err
+
+
 def test_tuning_refuses_test_instances(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(run), "--rule", "em", "--regime", "test"]) == 2
     assert "never looks at test instances" in capsys.readouterr().err
@@ -164,7 +183,7 @@ def test_sudoku_extreme_is_not_tuned_on_easier_puzzles(tmp_path: Path, capsys: p
 
 def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     seen: list[Problem] = []
-    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or {"best": {}})
+    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or {"best": {"sigma": 0.1, "tau_start": None}, "grid": []})
     table(run, "--as-is", "--regime", "6")
     from letgo.solver import load
 

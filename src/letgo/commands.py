@@ -229,7 +229,7 @@ def summary(report: dict[str, Any]) -> str:
 
 def tune(args: argparse.Namespace) -> int:
     from letgo.evaluate import instances
-    from letgo.tune import data_used, keep_checkpoint, pick_checkpoint, refuse_other_splits
+    from letgo.tune import at_the_edge, data_used, keep_checkpoint, pick_checkpoint, refuse_other_splits
     from letgo.tune import tune as choose
 
     if args.regime == "test":
@@ -268,6 +268,8 @@ def tune(args: argparse.Namespace) -> int:
         keep_checkpoint(folder, picked)
     write_json(args.out or folder / f"tune-{args.rule}.json", table)
     print(json.dumps(table if args.json else table["best"]))
+    if (edges := at_the_edge(table)) and not args.quiet:
+        print(f"letgo: {'; '.join(edges)}; others may do better: --sigmas, --tau-starts", file=sys.stderr)
     return 0
 
 

@@ -94,6 +94,16 @@ def tune(
     }
 
 
+def at_the_edge(table: dict[str, Any]) -> list[str]:
+    """Settings beyond which nothing was tried, in words."""
+    said = []
+    for key in ("sigma", "tau_start"):
+        tried, best = {row[key] for row in table["grid"]}, table["best"][key]
+        if len(tried) > 1 and best in (min(tried), max(tried)):
+            said.append(f"{key} {best:g} is the {'least' if best == min(tried) else 'largest'} that was tried")
+    return said
+
+
 def kept_weights(folder: Path) -> Iterator[tuple[int, str, Weights]]:
     """Step, 'ema' or 'raw', and weights: of a run's last state, then of each step that it kept, latest first."""
     last = None
