@@ -183,7 +183,8 @@ def test_sudoku_extreme_is_not_tuned_on_easier_puzzles(tmp_path: Path, capsys: p
 
 def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     seen: list[Problem] = []
-    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or {"best": {"sigma": 0.1, "tau_start": None}, "grid": []})
+    empty = {"best": {"sigma": 0.1, "tau_start": None}, "grid": []}
+    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or empty)
     table(run, "--as-is", "--regime", "6")
     from letgo.solver import load
 
