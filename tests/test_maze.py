@@ -19,7 +19,6 @@ from letgo.tasks.maze import (
     START,
     WALL,
     Maze,
-    dihedral,
     distances,
     marked_share,
     path_length_optimal,
@@ -265,15 +264,13 @@ def test_every_changed_clue_is_named(seed):
     assert not (named & free & (boards == OPEN)).any()
 
 
-def test_the_eight_symmetries_all_come_up_and_keep_the_path_shortest():
-    """64 copies miss one of the 8 symmetries with odds 8 * (7/8)^64 < 0.002; the seed is fixed."""
-    one = Maze(8).generate(1, np.random.default_rng(5))
-    copies = Problem.cat([one] * 64)
-    turned = dihedral(copies, np.random.default_rng(0))
-    square = one.solution.view(8, 8)
-    expected = {tuple(torch.rot90(g, k).flatten().tolist()) for g in (square, square.T) for k in range(4)}
-    assert {tuple(board) for board in turned.solution.tolist()} == expected
-    assert len(expected) == 8
+def test_the_eight_images_of_a_maze_are_its_turns_and_reflections_and_keep_the_path_shortest():
+    two = Maze(8).generate(2, np.random.default_rng(5))
+    turned = Maze(8).images(two)
+    for i, square in enumerate(two.solution.view(2, 8, 8)):
+        expected = {tuple(torch.rot90(g, k).flatten().tolist()) for g in (square, square.flip(0)) for k in range(4)}
+        assert {tuple(board) for board in turned.solution[8 * i : 8 * i + 8].tolist()} == expected
+        assert len(expected) == 8
     assert torch.equal(turned.given, Maze(8).masks(turned.solution, "test", np.random.default_rng(0)))
     assert path_length_optimal(turned.solution, turned).all()
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -946,3 +946,24 @@ def test_each_stacked_model_draws_from_its_own_instances() -> None:
     assert own[0] != own[1]
     for model in (0, 1):
         assert {tuple(graph.flatten().tolist()) for graph in context[model::2]} == own[model]
+
+
+def test_symmetries_train_on_every_image_of_an_instance_and_only_where_there_are_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {}
+
+    def note(config: Config, instances: Callable[[], Problem], *rest: Any) -> NoReturn:
+        seen[config.name] = instances()
+        raise LetgoError("enough")
+
+    monkeypatch.setattr("letgo.commands_train.train", note)
+    words = ["--boards", "2", "--out", str(tmp_path / "run"), "--device", "cpu"]
+    for name in ("maze", "maze-symmetries"):
+        assert main(["train", name, *words]) == 2
+    assert torch.equal(seen["maze-symmetries"].solution[::8], seen["maze"].solution)
+    assert len(seen["maze-symmetries"]) == 16
+    capsys.readouterr()
+    assert main(["train", "sudoku-mini", "--symmetries", *words]) == 2
+    assert "sudoku knows no symmetries to train on; leave --symmetries out" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -65,13 +65,14 @@ def data_text(config: Config) -> str:
     task = config.build_task()
     side, count = getattr(task, "size", task.symbols), f"{config.boards:,}"
     drawn = f"drawn by letgo's own generator (seed {config.seed})"
+    turned = ", each in its 8 turns and reflections" if config.symmetries else ""
     clues = f"with 0 to {task.cells - 1} clues at random places"
     return {
         "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}",
         "latin": f"{count} random {side}x{side} Latin squares {drawn}, {clues}",
         "queens": f"{count} boards of {side} queens, the training split of all that letgo's own search lists, {clues}",
         "connectivity": f"{count} random graphs of {side} nodes {drawn}",
-        "maze": f"{count} mazes of {side}x{side} cells {drawn}; they are not Maze-Hard's",
+        "maze": f"{count} mazes of {side}x{side} cells {drawn}{turned}; they are not Maze-Hard's",
         "sudoku-extreme": (
             f"{count} 9x9 puzzles, each with one solution, of a stand-in for Sudoku-Extreme with its shares of "
             "sources: about 9% from public lists (tdoku's benchmark files: forum hardest, magictour, 17 clues), the "

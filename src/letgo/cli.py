@@ -165,6 +165,7 @@ def build_parser() -> Parser:
     )
     train.add_argument("--precision", choices=["auto", "bf16", "fp16", "fp32"])
     train.add_argument("--boards", type=boards, help="how many instances to generate")
+    train.add_argument("--symmetries", action="store_true", help="mazes: each in its 8 turns and reflections")
     train.add_argument("--simple-weight", type=_real(0.0), help="lambda_simple of self-correction")
     train.add_argument("--full-gradient", action="store_true", help="Algorithm 2 to the letter (dearer)")
     train.add_argument(

@@ -40,6 +40,7 @@ def configure(args: argparse.Namespace) -> Config:
         "seed": args.seed,
         "init": args.init,
         "full_gradient": args.full_gradient or None,
+        "symmetries": args.symmetries or None,
         "simple_weight": args.simple_weight,
     }
     config = replace(config, **{k: v for k, v in given.items() if v is not None})
@@ -59,6 +60,10 @@ def training_instances(config: Config, data: str | None) -> Problem:
             "or --boards N for N minimal puzzles of our own, at about 200 a second"
         )
     return task.generate(config.boards, rng, "train")
+
+
+def images(config: Config, problem: Problem) -> Problem:
+    return config.build_task().images(problem) if config.symmetries else problem
 
 
 def validate(
@@ -133,8 +138,8 @@ def run_one(
     def instances_of_all() -> Problem | list[Problem]:
         same = args.data is not None and config.task != "sudoku-extreme"  # of that a file is sampled, by the seed
         if same or not seeds:
-            return training_instances(config, args.data)
-        return [training_instances(replace(config, seed=seed), args.data) for seed in seeds]
+            return images(config, training_instances(config, args.data))
+        return [images(config, training_instances(replace(config, seed=seed), args.data)) for seed in seeds]
 
     keep = KEEP if args.keep is None else args.keep
     result = train(

@@ -78,6 +78,8 @@ def own_choice(store: Store) -> str:
     rows, commands = [], []
     for (model, regime, steps), rules in by_rule(store, "chosen_at_k").items():
         for rule, r in ((rule, r) for rule, seeds in rules.items() for r in seeds.values()):
+            if not r["pass_at_k"]["value"]:
+                continue  # no valid board to choose
             scores = [share(r[score]) for score in ("validity", "chosen_at_k", "pass_at_k")]
             k, n = str(r["chosen_at_k"]["k"]), str(r["count"])
             rows.append([model, regime, rule, str(steps), k, n, str(r["seed"]), *scores])

@@ -74,6 +74,13 @@ class Maze(Task):
         neither = ~problem.given & (boards != OPEN) & (boards != PATH)
         return neither | broken & (ends | path & ~reached)
 
+    def images(self, problem: Problem) -> Problem:
+        """Each maze under the square's 8 symmetries; the path's tie-break turns with it."""
+        square = torch.arange(self.cells, device=problem.solution.device).view(self.size, self.size)
+        turned = [torch.rot90(square, k) for k in range(4)]
+        orders = torch.stack([*turned, *(grid.T for grid in turned)]).flatten(1)
+        return Problem(problem.solution[:, orders].flatten(0, 1), problem.given[:, orders].flatten(0, 1))
+
     def parse(self, text: str) -> Problem:
         """Rows joined by '/', or all cells in one run. Cells marked 'o' are the known answer, never clues."""
         line = text.strip("\r\n")  # a space is an open cell
@@ -219,15 +226,6 @@ def path_length_optimal(boards: Symbols, problem: Problem) -> PerBoard:
 def marked_share(boards: Symbols, problem: Problem) -> Share:
     """Share of the free cells that are marked as path: 1 for the trivial valid answer."""
     return path_cells(boards, problem).sum(1) / (~problem.given).sum(1)
-
-
-def dihedral(problem: Problem, rng: np.random.Generator) -> Problem:
-    """Each maze under a random one of the square's 8 symmetries; the path's tie-break turns with it."""
-    square = _grid(torch.arange(problem.solution.shape[1]).unsqueeze(0))[0]
-    turned = [torch.rot90(square, k) for k in range(4)]
-    table = torch.stack([*turned, *(grid.T for grid in turned)]).flatten(1).to(problem.solution.device)
-    order = table[torch.from_numpy(rng.integers(8, size=len(problem)))]
-    return Problem(problem.solution.gather(1, order), problem.given.gather(1, order), problem.context)
 
 
 def _grid(cells: Tensor) -> Tensor:

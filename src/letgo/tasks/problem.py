@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from letgo.errors import LetgoError
 from letgo.shapes import CellMask, PerBoard, Symbols
 
 
@@ -86,6 +87,10 @@ class Task(ABC):
     def generate(self, count: int, rng: np.random.Generator, regime: str | None = None) -> Problem:
         boards, context = self.solved(count, rng)
         return Problem(boards, self.masks(boards, regime or self.regimes[0], rng), context)
+
+    def images(self, problem: Problem) -> Problem:
+        """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
+        raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
 
     def validate(self, boards: Symbols, problem: Problem) -> PerBoard:
         """Every rule holds and every clue is kept."""
