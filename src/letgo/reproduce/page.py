@@ -196,13 +196,15 @@ class Page:
         return [(cell.objective, self.result(cell)), *self.variants(cell)]
 
     def misses(self, cells: list[Cell]) -> list[str]:
-        lines = []
+        """One line for each reason, with the cells that it explains."""
+        reasons: dict[str, list[str]] = {}
         for cell in cells:
             found = self.result(cell)
             short = None if found is None or self.quick else miss(self.store, found)
             if short is not None:
-                name = f"{cell.column.title}, {cell.objective}, {RULE_NAMES[cell.rule]}"
-                lines.append(f"- **{name}** ({short.against}): {short.why}")
+                name = f"**{cell.column.title}, {cell.objective}, {RULE_NAMES[cell.rule]}** ({short.against})"
+                reasons.setdefault(short.why, []).append(name)
+        lines = [f"- {', '.join(names)}: {why}" for why, names in reasons.items()]
         return ["\n".join(lines)] if lines else []
 
     def remarks(self, column: Column, found: list[Result | None]) -> list[str]:
