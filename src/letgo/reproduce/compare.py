@@ -141,8 +141,13 @@ def why(store: Store, found: Result, limit: float) -> str:
     lower = found.cell.table.lower_is_better
     if found.low is not None and found.high is not None and (found.low <= limit if lower else found.high >= limit):
         reasons.append(f"the interval still reaches the limit, {limit:.3g}")
-    if found.steps is not None and found.steps < STEPS:
-        reasons.append(f"trained for {found.steps:,} of the paper's {STEPS:,} steps")
+    theirs = found.cell.column.at or STEPS
+    if found.steps is not None and found.steps < theirs:
+        reasons.append(f"trained for {found.steps:,} of the paper's {theirs:,} steps")
+    elif found.steps is not None and found.cell.column.at:
+        reasons.append(f"after {found.steps:,} steps, the paper's after {theirs:,}")
+    if found.cell.column.at and len(found.reports) == 1:
+        reasons.append("one training seed")
     fewest = min(int(report["count"]) for report in found.reports.values())
     if fewest < found.cell.column.count:
         reasons.append(f"measured on {fewest} instances of {found.cell.column.count}")
