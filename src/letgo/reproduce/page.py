@@ -278,8 +278,8 @@ class Page:
             rows.append([model, setting, share(rate), str(n), f"{steps:,}" if steps else "?", theirs, difference])
         head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "steps", "paper", "difference"]
         note = (
-            "Seed 0; validation instances, five folds; not test results. The interval is that of the best of several settings, "
-            "so it leans high. The whole grids are in `results/tune.json`."
+            "Seed 0; validation instances, five folds; not test results. The interval is that of the best of several "
+            "settings, so it leans high. The whole grids are in `results/tune.json`."
         )
         return "\n\n".join(["## Table 5: EM decay's settings, as tuned", note, as_table(head, rows)])
 
