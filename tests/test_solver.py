@@ -352,7 +352,7 @@ def test_soft_pinning_lets_early_clues_be_noisy(solver: Solver) -> None:
 def test_generation_takes_the_rule_that_the_card_has_measured_best(tmp_path: Path):
     solver = letgo.load("sudoku-mini")
     assert solver.generation_rule() == "tweedie"  # its card has no such regime
-    measured = [("ddpm", "gen", 0.3), ("em-decay", "gen", 0.6), ("tweedie", "random", 0.9)]
+    measured = [("ddpm", "0", 0.3), ("em-decay", "0", 0.6), ("tweedie", "4", 0.9)]
     scores = [
         {"rule": r, "regime": regime, "steps": 50, "settings": {"sigma": 7.0} if r == "em-decay" else {},
          "validity": {"value": value}}

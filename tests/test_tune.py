@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +184,58 @@ def test_sudoku_extreme_is_not_tuned_on_easier_puzzles(tmp_path: Path, capsys: p
 
 def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     seen: list[Problem] = []
-    empty = {"best": {"sigma": 0.1, "tau_start": None}, "grid": []}
-    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or empty)
-    table(run, "--as-is", "--regime", "6")
+    row = {"sigma": 0.1, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5}
+    found = {"best": row, "grid": [row]}
+    monkeypatch.setattr("letgo.commands_tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or found)
+    assert main(["tune", str(run), "--rule", "em", "--as-is", "--regime", "6", *TUNE]) == 0
     from letgo.solver import load
 
     test = instances(load(str(run)).task, "6", 20, 0)
     assert len(seen[0]) == 20
     assert not torch.equal(seen[0].given, test.given)
+
+
+def test_settings_of_another_regime_are_kept_apart_and_used_there_alone(run: Path, tmp_path: Path) -> None:
+    usual = table(run, "--sigmas", "0.1")
+    model = (run / "model.safetensors").read_bytes()
+    assert main(["tune", str(run), "--rule", "em", "--regime", "hard", "--sigmas", "0.2", *TUNE]) == 0
+    assert json.loads((run / "tune-em.json").read_text()) == usual
+    assert json.loads((run / "tune-em-hard.json").read_text())["regime"] == "hard"
+    assert (run / "model.safetensors").read_bytes() == model, "only the usual regime picks the checkpoint"
+    used = {}
+    for regime in (usual["regime"], "hard", "medium"):
+        out = tmp_path / "report.json"
+        assert main(["evaluate", str(run), "--rule", "em", "--regime", regime, *TUNE, "--out", str(out)]) == 0
+        used[regime] = json.loads(out.read_text())["settings"]["sigma"]
+    assert used == {usual["regime"]: 0.1, "hard": 0.2, "medium": 0.1}
+
+
+def test_several_runs_get_the_setting_with_the_best_mean_over_all_of_them(run: Path, tmp_path: Path) -> None:
+    """Section 4: one setting for all seeds. The other model here is the shipped one."""
+    words = ["--rule", "em", "--sigmas", "0.05,0.3,3", *TUNE, "--as-is"]
+    names, alone = (str(run), "sudoku-mini"), []
+    for name in names:
+        assert main(["tune", name, *words, "--out", str(tmp_path / "one.json")]) == 0
+        alone.append(json.loads((tmp_path / "one.json").read_text()))
+    assert main(["tune", *names, *words, "--out", str(tmp_path / "both.json")]) == 0
+    both = json.loads((tmp_path / "both.json").read_text())
+    for row, first, second in zip(both["grid"], *(one["grid"] for one in alone), strict=True):
+        assert row["folds"] == first["folds"] + second["folds"]
+        assert row["validity"] == pytest.approx((first["validity"] + second["validity"]) / 2, abs=1e-4)
+    assert both["best"]["validity"] == max(row["validity"] for row in both["grid"]) > 0
+    assert both["runs"] == list(names)
+    assert not (run / "tune-em.json").exists()
+
+
+def test_runs_tuned_as_one_all_keep_the_table_and_are_of_one_task(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = tmp_path / "twin"
+    shutil.copytree(run, twin)
+    assert main(["tune", str(run), str(twin), "--rule", "em", "--sigmas", "0.1", *TUNE]) == 0
+    first, second = (json.loads((folder / "tune-em.json").read_text()) for folder in (run, twin))
+    assert first == second
+    capsys.readouterr()
+    assert main(["tune", str(run), "queens", "--rule", "em", *TUNE, "--out", str(tmp_path / "out.json")]) == 2
+    assert "queens is not of the same task as" in capsys.readouterr().err
+    assert not (tmp_path / "out.json").exists()

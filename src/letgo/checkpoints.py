@@ -93,6 +93,11 @@ def read_json(path: Path) -> Any:
         raise LetgoError(f"{path} is not readable JSON ({error}); restore it or start a new run") from None
 
 
+def tuning_file(folder: Path, rule: str, regime: str | None = None) -> Path:
+    """Where `letgo tune` keeps the settings of a rule; those of another regime than the task's first apart."""
+    return folder / (f"tune-{rule}.json" if regime is None else f"tune-{rule}-{regime}.json")
+
+
 def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
     tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in weights.items()}
     with written_atomically(path) as file:

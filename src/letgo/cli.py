@@ -196,9 +196,9 @@ def build_parser() -> Parser:
     _common(evaluate)
 
     tune = commands.add_parser("tune", help="choose the checkpoint, sigma and tau_start on validation instances")
-    tune.add_argument("run", metavar="RUN", help="a run folder; a shipped name with --out")
+    tune.add_argument("runs", metavar="RUN", nargs="+", help="run folders, tuned as one; shipped names with --out")
     tune.add_argument("--rule", required=True, choices=["em", "em-decay"])
-    tune.add_argument("--regime", help="of the validation instances (default: the task's first)")
+    tune.add_argument("--regime", help="of the validation instances; its settings are kept apart (default: the first)")
     tune.add_argument("--count", type=boards, default=500, help="validation instances (default 500)")
     tune.add_argument("--steps", type=at_least(1), help="sampler steps (default: the model's own)")
     tune.add_argument("--seed", type=seed, default=0, help="seed of instances and noise (default 0)")
@@ -339,6 +339,10 @@ def _dispatch(words: list[str]) -> int:
         from letgo import commands_train
 
         return commands_train.run(args)
+    if args.command == "tune":
+        from letgo import commands_tune
+
+        return commands_tune.run(args)
     if args.command == "app":
         from letgo import commands_app
 

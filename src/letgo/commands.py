@@ -30,9 +30,9 @@ def _settings(args: argparse.Namespace) -> dict[str, float | None]:
     return {name: getattr(args, name) for name in names}
 
 
-def _remark(solver: Solver, rule: str, args: argparse.Namespace) -> None:
+def _remark(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:
     """Tuned settings are for the steps that they were tuned with: EM decay diverges with far fewer."""
-    made_for, steps = solver.tuning(rule).get("steps"), solver.steps(args.steps)
+    made_for, steps = solver.tuning(rule, regime).get("steps"), solver.steps(args.steps)
     if made_for not in (None, steps) and args.sigma is None and not args.quiet:
         print(f"letgo: {rule} was tuned for {made_for} steps, not {steps}; with others give --sigma", file=sys.stderr)
 
@@ -143,8 +143,8 @@ def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
 def generate(args: argparse.Namespace) -> int:
     solver = _load_for(args.name, args)
     problem, name = solver.empty(args.count), args.rule or solver.generation_rule()
-    _remark(solver, name, args)
-    rule, used = solver.rule(name, **_settings(args))  # pyright: ignore[reportArgumentType]
+    _remark(solver, name, args, solver.generation)
+    rule, used = solver.rule(name, regime=solver.generation, **_settings(args))  # pyright: ignore[reportArgumentType]
     show = Progress("sampled", args.progress, args.quiet)
     boards = solver.draw(problem, rule, args.steps, args.seed, args.tries, args.batch, args.soft_until, show)
     valid = solver.task.validate(boards, problem)
@@ -176,13 +176,13 @@ def evaluate(args: argparse.Namespace) -> int:
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
-    _remark(solver, args.rule, args)
+    _remark(solver, args.rule, args, args.regime)
     own = args.regime in (None, *solver.task.regimes)
     if solver.task.name == "sudoku-extreme" and args.data is None and own and not args.quiet:
         print("letgo: minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     scores = measure(
-        solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show,
+        solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show, args.regime,
         **_settings(args),
     )  # fmt: skip
     report = {
@@ -225,52 +225,6 @@ def summary(report: dict[str, Any]) -> str:
     where = f"{report['device']}, {report['precision']}"
     lines.append(f"{report['calls']:,} network calls in {report['seconds']:.1f} s on {where}")
     return "\n".join(lines)
-
-
-def tune(args: argparse.Namespace) -> int:
-    from letgo.evaluate import instances
-    from letgo.tune import at_the_edge, data_used, keep_checkpoint, pick_checkpoint, refuse_other_splits
-    from letgo.tune import tune as choose
-
-    if args.regime == "test":
-        raise LetgoError("tuning never looks at test instances; leave --regime out")
-    if args.tau_starts is not None and args.rule == "em":
-        raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
-    refuse_unwritable(args.out)
-    if args.out is None and (own_name(args.run) in shipped() or args.run.startswith("hub:")):
-        raise LetgoError(f"'{args.run}' is no run folder, and its settings stay as they are; give --out FILE")
-    solver = load(args.run, args.device, not args.plain, args.threads)
-    folder, step = locate(args.run)
-    if args.out is None and step is not None:
-        raise LetgoError(f"{folder} would take the settings of its step {step} for those of its model; give --out FILE")
-    refuse_other_splits(solver.task, args.data)
-    regime = args.regime or ("valid" if "valid" in solver.task.regimes else solver.task.regimes[0])
-    problem = instances(solver.task, regime, args.count, args.seed, args.data, purpose="valid")
-    picked = None
-    if step is None and not args.as_is:
-        show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)
-
-        def build(weights: dict[str, Any]) -> Solver:
-            network = solver.config.build_model()
-            network.load_state_dict(weights)
-            return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
-
-        found = pick_checkpoint(build, folder, problem, args.steps, args.seed, args.batch, show)
-        solver, picked = found or (solver, None)
-        show.close()
-    show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
-    table = choose(
-        solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show, args.quick
-    )
-    data = data_used(solver.task, args.data)
-    table = {**table, "checkpoint": picked, "regime": regime, "data": data, "command": args.command_line}
-    if args.out is None and picked is not None:
-        keep_checkpoint(folder, picked)
-    write_json(args.out or folder / f"tune-{args.rule}.json", table)
-    print(json.dumps(table if args.json else table["best"]))
-    if (edges := at_the_edge(table)) and not args.quiet:
-        print(f"letgo: {'; '.join(edges)}; others may do better: --sigmas, --tau-starts", file=sys.stderr)
-    return 0
 
 
 def models(args: argparse.Namespace) -> int:

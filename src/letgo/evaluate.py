@@ -79,12 +79,16 @@ def evaluate(
     batch: int | None = None,
     soft_until: float | None = None,
     progress: Callable[[int, int], None] | None = None,
+    regime: str | None = None,
     **settings: float | None,
 ) -> dict[str, Any]:
-    """Sample every instance `passes` times from seeded noise and score the final states."""
+    """Sample every instance `passes` times from seeded noise and score the final states.
+
+    Settings that are not given are those tuned for the regime.
+    """
     if passes < 1:
         raise LetgoError(f"passes must be at least 1, got {passes}")
-    made, used = solver.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
+    made, used = solver.rule(rule, regime=regime, **settings)  # pyright: ignore[reportArgumentType]
     steps = solver.steps(steps)
     started, before = time.perf_counter(), 0.0 if solver.loop is None else solver.loop.building
     states = solver.sample(problem, made, steps, seed, 0, batch, soft_until, progress, passes)

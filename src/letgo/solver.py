@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from letgo.checkpoints import load_model, read_json
+from letgo.checkpoints import load_model, read_json, tuning_file
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.fast import cpu
@@ -111,28 +111,34 @@ class Solver:
             return max(1, (1296 if self.fast_cpu else 128) // self.task.cells)
         return max(1, WHOLE_ROUNDS // self.task.cells)
 
-    def tuning(self, rule: str) -> dict[str, Any]:
-        """What `letgo tune` stored with the model; empty where it did not."""
-        path = None if self.folder is None else self.folder / f"tune-{rule}.json"
-        if path is None or not path.is_file():
+    def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
+        """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
+        found = [] if self.folder is None else [tuning_file(self.folder, rule, kind) for kind in (regime, None)]
+        path = next((path for path in found if path.is_file()), None)
+        if path is None:
             return {}
         table = read_json(path)
         if not isinstance(table, dict) or not isinstance(table.get("best"), dict):
             raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
         return table
 
-    def tuned(self, rule: str) -> dict[str, float]:
+    def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """The stored settings of a rule."""
-        best = self.tuning(rule).get("best", {})
+        best = self.tuning(rule, regime).get("best", {})
         return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
 
     def rule(
-        self, name: str, sigma: float | None = None, tau_start: float | None = None, variance: float = 1.0
+        self,
+        name: str,
+        sigma: float | None = None,
+        tau_start: float | None = None,
+        variance: float = 1.0,
+        regime: str | None = None,
     ) -> tuple[Rule, dict[str, float]]:
-        """A rule and the settings it ended up with: given ones first, then the tuned ones."""
+        """A rule and the settings it ended up with: given ones first, then those tuned for the regime."""
         if name == "resample" and not isinstance(self.codec, OneHot):
             raise LetgoError(f"rule 'resample' draws symbols from one-hot states; this model has {self.config.codec}")
-        settings = self.tuned(name) if name in ("em", "em-decay") else {}
+        settings = self.tuned(name, regime) if name in ("em", "em-decay") else {}
         given = {"sigma": sigma, "tau_start": tau_start}
         settings |= {k: v for k, v in given.items() if v is not None}
         made = make_rule(name, settings.get("sigma"), settings.get("tau_start"), variance)
@@ -422,7 +428,8 @@ class Solver:
     ) -> list[str]:
         """Unconditional samples as text, valid or not: no rule is looked at. Without `rule`, `generation_rule`."""
         problem, soft_until = self.empty(count), settings.pop("soft_until", None)
-        made, _ = self.rule(rule or self.generation_rule(), **settings)  # pyright: ignore[reportArgumentType]
+        name = rule or self.generation_rule()
+        made, _ = self.rule(name, regime=self.generation, **settings)  # pyright: ignore[reportArgumentType]
         boards = self.draw(problem, made, steps, seed, tries, soft_until=soft_until)
         return self.task.format(boards, problem)
 
@@ -446,6 +453,11 @@ class Solver:
             return boards[0]
         return boards[self.most_believed(boards, problem, seed, batch), torch.arange(len(problem))]
 
+    @property
+    def generation(self) -> str:
+        """The regime without clues."""
+        return "gen" if "gen" in self.task.regimes else "0"
+
     def generation_rule(self) -> str:
         """The rule that draws most valid boards from nothing, as the model's card has it measured; or Tweedie.
 
@@ -453,10 +465,11 @@ class Solver:
         """
         path = None if self.folder is None else self.folder / "card.json"
         card = read_json(path) if path is not None and path.is_file() else {}
+        where, steps = self.generation, self.steps(None)
         drawn = {
             r["rule"]: r["validity"]["value"]
             for r in card.get("scores", [])
-            if r["regime"] in ("gen", "0") and (r["steps"], r["settings"]) == (self.steps(None), self.tuned(r["rule"]))
+            if (r["regime"], r["steps"], r["settings"]) == (where, steps, self.tuned(r["rule"], where))
         }
         return max(drawn, key=drawn.__getitem__, default="tweedie")
 

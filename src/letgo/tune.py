@@ -81,10 +81,9 @@ def tune(
         grid.append({"sigma": sigma, "tau_start": tau, "validity": round(mean, 4), "folds": folds})
         if progress is not None:
             progress(done + 1, len(settings))
-    best = max(grid, key=lambda row: row["validity"])
     return {
         "rule": rule,
-        "best": {k: best[k] for k in ("sigma", "tau_start", "validity")},
+        "best": _best(grid),
         "count": len(problem),
         "folds": FOLDS,
         "steps": solver.steps(steps),
@@ -92,6 +91,20 @@ def tune(
         "grid": grid,
         "torch": torch.__version__,
     }
+
+
+def together(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    """One setting for several runs: the best mean over all their folds, with all of these in the grid."""
+    grid = []
+    for rows in zip(*(table["grid"] for table in tables), strict=True):
+        mean = round(sum(row["validity"] for row in rows) / len(rows), 4)
+        grid.append({**rows[0], "validity": mean, "folds": [fold for row in rows for fold in row["folds"]]})
+    return {**tables[0], "best": _best(grid), "grid": grid}
+
+
+def _best(grid: list[dict[str, Any]]) -> dict[str, Any]:
+    best = max(grid, key=lambda row: row["validity"])  # the first of equals: the smaller sigma
+    return {key: best[key] for key in ("sigma", "tau_start", "validity")}
 
 
 def at_the_edge(table: dict[str, Any]) -> list[str]:

@@ -55,7 +55,7 @@ def distinct_boards(
     if samples < 1:
         raise LetgoError(f"{samples} samples: ask for at least 1")
     chunk = min(samples, chunk or (CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch()))
-    made, _ = solver.rule(rule)
+    made, _ = solver.rule(rule, regime=solver.generation)
     problem = solver.empty(chunk)
     found, valid = torch.empty(0, dtype=torch.long), 0
     for attempt in range(-(-samples // chunk)):
@@ -81,7 +81,7 @@ def coverage_report(solver: Solver, rule: str, samples: int, seed: int = 0, **op
     task = solver.task
     if not isinstance(task, Queens):
         raise LetgoError(f"coverage is counted for queens, whose boards can all be listed; not for {task.name}")
-    _, used = solver.rule(rule)
+    _, used = solver.rule(rule, regime=solver.generation)
     started = time.perf_counter()
     found, valid = distinct_boards(solver, rule, samples, seed=seed, **options)
     seconds = time.perf_counter() - started

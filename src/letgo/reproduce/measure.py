@@ -152,14 +152,16 @@ def _digest(path: Path, _changed: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
-def settings_for(session: Session, solver: Solver, rule: str, where: str) -> dict[str, float] | None:
+def settings_for(
+    session: Session, solver: Solver, rule: str, where: str, regime: str | None = None
+) -> dict[str, float] | None:
     """The settings a rule will use; None, noted, where it has not been tuned."""
-    if rule in ("em", "em-decay") and not solver.tuned(rule):
+    if rule in ("em", "em-decay") and not solver.tuned(rule, regime):
         data = " --data FOLDER" if solver.task.name == "sudoku-extreme" else ""
         how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {rule}{data}`"
         session.leave_out(f"{where}, {rule}", f"not tuned yet: {how}")
         return None
-    return solver.rule(rule)[1]
+    return solver.rule(rule, regime=regime)[1]
 
 
 def measure(session: Session, need: Need, seed: int, where: str) -> None:
@@ -167,7 +169,7 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
     if need.at is not None and (Path(where) / "checkpoints" / f"{need.at}.safetensors").is_file():
         where = f"{where}@{need.at}"
     name, solver = seeded(need.model, seed), session.solver(where)
-    used = settings_for(session, solver, need.rule, where)
+    used = settings_for(session, solver, need.rule, where, need.regime)
     if used is None:
         return
     facts = {"settings": used, **about(session, solver, where)}
@@ -183,7 +185,8 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         return
     problem = session.problem(solver, need.regime, need.count, seed)
     show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    scores = evaluate(solver, need.rule, problem, need.steps, need.passes, seed, session.batch, progress=show)
+    shared = (need.steps, need.passes, seed, session.batch, None, show, need.regime)
+    scores = evaluate(solver, need.rule, problem, *shared)
     report = {"model": name, "regime": need.regime, **scores, **facts, "command": command}
     session.store.add(name, report, SAME)
     session.say(line(report))

@@ -1,0 +1,104 @@
+"""`letgo tune`: sigma and tau_start for a run, or one setting for several seeds of a configuration (section 4)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from letgo.checkpoints import locate, own_name, shipped, tuning_file, write_json
+from letgo.data.files import refuse_unwritable
+from letgo.errors import LetgoError
+from letgo.evaluate import instances
+from letgo.progress import Progress
+from letgo.solver import Solver, load
+from letgo.tasks import Problem, Task
+from letgo.tune import (
+    at_the_edge,
+    data_used,
+    keep_checkpoint,
+    pick_checkpoint,
+    refuse_other_splits,
+    together,
+    tune,
+)
+
+Table = dict[str, Any]
+
+
+@dataclass
+class Tuned:
+    """What was found for one run."""
+
+    folder: Path
+    picked: dict[str, Any] | None  # the checkpoint by Euler
+    table: Table
+
+
+def run(args: argparse.Namespace) -> int:
+    _refuse(args)
+    task = load(args.runs[0], args.device, False, args.threads).task
+    usual = "valid" if "valid" in task.regimes else task.regimes[0]
+    regime = args.regime or usual
+    refuse_other_splits(task, args.data)
+    problem = instances(task, regime, args.count, args.seed, args.data, purpose="valid")
+    found = [_tune(args, name, task, problem, pick=not args.as_is and regime == usual) for name in args.runs]
+    about = {"regime": regime, "data": data_used(task, args.data), "command": args.command_line}
+    alone = {"checkpoint": found[0].picked} if len(found) == 1 else {"runs": args.runs}
+    table = {**together([tuned.table for tuned in found]), **alone, **about}
+    if args.out is not None:
+        write_json(args.out, table)
+    for tuned in found if args.out is None else ():
+        if tuned.picked is not None:
+            keep_checkpoint(tuned.folder, tuned.picked)
+        path = tuning_file(tuned.folder, args.rule, None if regime == usual else regime)
+        write_json(path, {**table, "checkpoint": tuned.picked})
+    print(json.dumps(table if args.json else table["best"]))
+    if (edges := at_the_edge(table)) and not args.quiet:
+        print(f"letgo: {'; '.join(edges)}; others may do better: --sigmas, --tau-starts", file=sys.stderr)
+    return 0
+
+
+def _refuse(args: argparse.Namespace) -> None:
+    """What can be told to be wrong before anything is loaded."""
+    if args.regime == "test":
+        raise LetgoError("tuning never looks at test instances; leave --regime out")
+    if args.tau_starts is not None and args.rule == "em":
+        raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
+    refuse_unwritable(args.out)
+    for name in args.runs if args.out is None else ():
+        if own_name(name) in shipped() or name.startswith("hub:"):
+            raise LetgoError(f"'{name}' is no run folder, and its settings stay as they are; give --out FILE")
+        folder, step = locate(name)
+        if step is not None:
+            raise LetgoError(
+                f"{folder} would take the settings of its step {step} for those of its model; give --out FILE"
+            )
+
+
+def _tune(args: argparse.Namespace, name: str, task: Task, problem: Problem, pick: bool) -> Tuned:
+    solver = load(name, args.device, not args.plain, args.threads)
+    folder, step = locate(name)
+    if solver.task != task:
+        raise LetgoError(f"{name} is not of the same task as {args.runs[0]}; tune them apart")
+    picked = None
+    if step is None and pick:
+        show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)
+
+        def build(weights: dict[str, Any]) -> Solver:
+            network = solver.config.build_model()
+            network.load_state_dict(weights)
+            return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
+
+        found = pick_checkpoint(build, folder, problem, args.steps, args.seed, args.batch, show)
+        solver, picked = found or (solver, None)
+        show.close()
+    show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
+    table = tune(
+        solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show, args.quick
+    )
+    show.close()
+    return Tuned(folder, picked, table)
