@@ -237,5 +237,5 @@ def test_runs_tuned_as_one_all_keep_the_table_and_are_of_one_task(
     assert first == second
     capsys.readouterr()
     assert main(["tune", str(run), "queens", "--rule", "em", *TUNE, "--out", str(tmp_path / "out.json")]) == 2
-    assert "queens is not of the same task as" in capsys.readouterr().err
+    assert "queens is not of the same task and steps as" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()

@@ -15,7 +15,7 @@ from letgo.errors import LetgoError
 from letgo.evaluate import instances
 from letgo.progress import Progress
 from letgo.solver import Solver, load
-from letgo.tasks import Problem, Task
+from letgo.tasks import Problem
 from letgo.tune import (
     at_the_edge,
     data_used,
@@ -40,12 +40,14 @@ class Tuned:
 
 def run(args: argparse.Namespace) -> int:
     _refuse(args)
-    task = load(args.runs[0], args.device, False, args.threads).task
+    first = load(args.runs[0], args.device, False, args.threads)
+    task = first.task
     usual = "valid" if "valid" in task.regimes else task.regimes[0]
     regime = args.regime or usual
     refuse_other_splits(task, args.data)
     problem = instances(task, regime, args.count, args.seed, args.data, purpose="valid")
-    found = [_tune(args, name, task, problem, pick=not args.as_is and regime == usual) for name in args.runs]
+    pick = not args.as_is and regime == usual
+    found = [_tune(args, name, problem, first, pick) for name in args.runs]
     about = {"regime": regime, "data": data_used(task, args.data), "command": args.command_line}
     alone = {"checkpoint": found[0].picked} if len(found) == 1 else {"runs": args.runs}
     table = {**together([tuned.table for tuned in found]), **alone, **about}
@@ -79,11 +81,11 @@ def _refuse(args: argparse.Namespace) -> None:
             )
 
 
-def _tune(args: argparse.Namespace, name: str, task: Task, problem: Problem, pick: bool) -> Tuned:
+def _tune(args: argparse.Namespace, name: str, problem: Problem, first: Solver, pick: bool) -> Tuned:
     solver = load(name, args.device, not args.plain, args.threads)
     folder, step = locate(name)
-    if solver.task != task:
-        raise LetgoError(f"{name} is not of the same task as {args.runs[0]}; tune them apart")
+    if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
+        raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
     picked = None
     if step is None and pick:
         show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)
