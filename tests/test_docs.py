@@ -75,11 +75,13 @@ def test_every_result_names_its_command_and_every_note_a_cell():
             if report["model"] in shipped():
                 assert getattr(said, "model", model) == model, report["command"]
             else:  # a further seed, or a run that was not worth shipping: it is named, and how it was made
-                assert said.model == (f"runs/{model}/s{seed}" if seed else f"runs/{model}"), report["command"]
+                run, _, step = said.model.partition("@")
+                assert run == (f"runs/{model}/s{seed}" if seed else f"runs/{model}"), report["command"]
                 [made] = runs[report["model"]]["commands"]
                 assert f"letgo train {model} " in made
                 assert f"--out runs/{model}" in made
-                assert runs[report["model"]]["steps"] == report["training_steps"]
+                assert report["training_steps"] == (int(step) if step else runs[report["model"]]["steps"])
+                assert f"--keep {step} " in made or not step
 
 
 @pytest.mark.parametrize("name", shipped())
