@@ -144,7 +144,7 @@ def why(store: Store, found: Result, limit: float) -> str:
     theirs = found.cell.column.at or STEPS
     if found.steps is not None and found.steps < theirs:
         reasons.append(f"trained for {found.steps:,} of the paper's {theirs:,} steps")
-    elif found.steps is not None and found.cell.column.at:
+    elif found.steps is not None and found.steps > theirs:
         reasons.append(f"after {found.steps:,} steps, the paper's after {theirs:,}")
     if found.cell.column.at and len(found.reports) == 1:
         reasons.append("one training seed")
