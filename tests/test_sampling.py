@@ -172,6 +172,17 @@ def test_an_exactly_denoised_board_does_not_depend_on_its_batch(rule: Rule, mini
     assert torch.equal(codec.decode(torch.cat(alone)), codec.decode(together[::4]))
 
 
+@pytest.mark.parametrize("rule", [ddpm, tweedie], ids=["ddpm", "tweedie"])
+def test_a_run_that_goes_on_from_its_own_state_ends_as_it_would_have(rule: Rule) -> None:
+    clues, noise, path = some_clues(3, soft_until=0.5), Noise.first(0, 3), CosinePath()
+    whole = list(trajectory(Recorder(), path, rule, uniform_grid(6), clues, noise))
+    for done in (1, 4, 5):
+        x_t = whole[done - 1].x
+        rest = list(trajectory(Recorder(), path, rule, uniform_grid(6), clues, noise, x_t=x_t, done=done))
+        assert [(snapshot.step, snapshot.t) for snapshot in rest] == [(s.step, s.t) for s in whole[done:]]
+        assert torch.equal(rest[-1].x, whole[-1].x)
+
+
 def test_seeds_and_tries_give_other_answers_and_repeating_gives_the_same() -> None:
     clues, noise = some_clues(2), Noise.first(0, 2)
 

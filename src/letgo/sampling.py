@@ -87,13 +87,19 @@ def trajectory(
     clues: Clues,
     noise: Noise,
     step_function: Callable[..., tuple[State, State]] = reverse_step,
+    x_t: State | None = None,
+    done: int = 0,
 ) -> Iterator[Snapshot]:
-    """Algorithm 1, from noise to data. No clues is an all-False mask, not a branch."""
+    """Algorithm 1, from noise to data. No clues is an all-False mask, not a branch.
+
+    Or what is left of it, where `x_t` is the state after `done` steps: noise is keyed by board and step, so nothing
+    else changes.
+    """
     times = checked_grid(times)
-    x_t = starting_state(noise, clues, path)
+    x_t = starting_state(noise, clues, path) if x_t is None else x_t
     grid = times.to(x_t.device)
     index = torch.arange(1, len(times), device=x_t.device)
-    for i, reached in enumerate(times.tolist()[1:]):
+    for i, reached in enumerate(times.tolist()[1 + done :], start=done):
         t, s = grid[i].view(1, 1, 1), grid[i + 1].view(1, 1, 1)
         with torch.no_grad():  # around each step, not the yield: the caller's own mode must not change
             x_t, x0_hat = step_function(denoise, path, rule, x_t, t, s, clues, noise, index[i])

@@ -27,7 +27,7 @@ from letgo.models.transformer import Transformer
 from letgo.pinning import Clues
 from letgo.presets import Config
 from letgo.rng import Noise, NoiseAhead
-from letgo.sampling import BELIEF_TIMES, Snapshot, belief, reverse_step, trajectory, uniform_grid
+from letgo.sampling import BELIEF_TIMES, Snapshot, belief, trajectory, uniform_grid
 from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
 
@@ -172,13 +172,16 @@ class Solver:
         steps: int,
         soft_until: float | None = None,
         precision: str | None = None,
+        x_t: State | None = None,
+        done: int = 0,
     ) -> Iterator[Snapshot]:
-        """One batch through Algorithm 1, in the precision of `solve` unless told."""
+        """One batch through Algorithm 1, or what is left of it; in the precision of `solve` unless told."""
         clues, times = self.clues(problem, soft_until), uniform_grid(steps)
         if self.loop is not None:
-            return self.loop.run(rule, times, clues, noise, self.on_device(problem.context))
+            return self.loop.run(rule, times, clues, noise, self.on_device(problem.context), x_t, done)
         noise = NoiseAhead.of(noise) if self.fast_cpu else noise
-        return trajectory(self.denoise(problem.context, precision), self.path, rule, times, clues, noise)
+        denoise = self.denoise(problem.context, precision)
+        return trajectory(denoise, self.path, rule, times, clues, noise, x_t=x_t, done=done)
 
     def final(self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None) -> State:
         """The last state of `run`, with no look on the way and in the precision of `sample`."""
@@ -381,7 +384,7 @@ class Solver:
                 kept = done[rows].long().argsort(stable=True)[:size]  # the unfinished first
                 rows, problem, noise = rows[kept], problem[kept], noise[kept.to(noise.instance.device)]
                 x_t = last.x[kept.to(last.x.device)].clone()
-                run = self._rest(x_t, last.step, problem, noise, rule, steps, soft_until)
+                run = self.run(problem, noise, rule, steps, soft_until, x_t=x_t, done=last.step)
         assert last is not None
         final = self.codec.decode(last.x).cpu()
         valid = self.task.validate(final, problem) & ~done[rows]
@@ -400,22 +403,6 @@ class Solver:
             return left if self.fast_cpu or whole > self.default_batch() else size
         built = STEPS if self.loop is None else self.loop.sizes()
         return min([size, *(step for step in built if step >= left)])
-
-    def _rest(
-        self, x_t: State, done: int, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None
-    ) -> Iterator[Snapshot]:
-        """`run` from the state after `done` steps on: noise is keyed by board and step, so nothing else changes."""
-        clues, times = self.clues(problem, soft_until), uniform_grid(steps)
-        if self.loop is not None:
-            yield from self.loop.run(rule, times, clues, noise, self.on_device(problem.context), x_t, done)
-            return
-        noise = NoiseAhead.of(noise) if self.fast_cpu else noise
-        denoise, grid = self.denoise(problem.context), times.to(x_t.device).view(-1, 1, 1, 1)
-        for i in range(done, steps):
-            step = torch.tensor(i + 1, device=x_t.device)
-            with torch.no_grad():
-                x_t, x0_hat = reverse_step(denoise, self.path, rule, x_t, grid[i], grid[i + 1], clues, noise, step)
-            yield Snapshot(i + 1, float(times[i + 1]), x_t, x0_hat)
 
     def generate(
         self,
