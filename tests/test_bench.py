@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from letgo import cli
+from letgo.answers import Answer
 from letgo.bench import clock
 from letgo.bench import scheduler as theirs
 from letgo.bench.work import Work
 from letgo.evaluate import instances
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
-from letgo.solver import Answer, Solver, load
+from letgo.solver import Solver, load
 from letgo.tasks import Problem
 
 CPU = torch.device("cpu")

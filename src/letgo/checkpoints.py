@@ -98,6 +98,18 @@ def tuning_file(folder: Path, rule: str, regime: str | None = None) -> Path:
     return folder / (f"tune-{rule}.json" if regime is None else f"tune-{rule}-{regime}.json")
 
 
+def read_tuning(folder: Path, rule: str, regime: str | None = None) -> dict[str, Any]:
+    """What `letgo tune` found for a rule in this regime, or else in the usual one; or nothing."""
+    paths = (tuning_file(folder, rule, kind) for kind in (regime, None))
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return {}
+    table = read_json(path)
+    if not isinstance(table, dict) or not isinstance(table.get("best"), dict):
+        raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
+    return table
+
+
 def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
     tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in weights.items()}
     with written_atomically(path) as file:

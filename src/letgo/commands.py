@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from letgo.answers import Answer
 from letgo.checkpoints import is_folder, locate, own_name, read_json, shipped, write_json
 from letgo.data.files import refuse_unwritable
 from letgo.data.puzzles import read_puzzles
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.progress import Progress
-from letgo.solver import Answer, Solver, load
+from letgo.solver import Solver, load
 from letgo.tasks import TASKS, Problem
 
 # 21 clues. With `sudoku-baseline` and seed 0, DDPM ends in a broken board here and Tweedie in a valid one.

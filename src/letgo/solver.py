@@ -8,7 +8,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from letgo.checkpoints import load_model, read_json, tuning_file
+from letgo.answers import Answer, Ledger
+from letgo.checkpoints import load_model, read_json, read_tuning
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.fast import cpu
@@ -33,22 +33,6 @@ from letgo.tasks import Problem
 
 STEPS = (64, 512, 2048, 8192, 32_768)  # batches on a GPU: few sizes, since each is compiled anew
 WHOLE_ROUNDS = 13 * 132 * 192  # cells of a large batch: an H200's 132 multiprocessors take 192 each at a time
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What became of one puzzle; the record of `letgo solve --json`."""
-
-    puzzle: str
-    solved: bool
-    board: str | None  # None where unsolved: an invalid board is never handed out
-    tries: int
-    calls: int  # network calls spent on this puzzle
-    seconds: float
-    belief: float | None = None  # where the network chose among tries: how sure it is of its choice, 0 at most
-
-    def as_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "belief" or value is not None}
 
 
 def calls_per_step(rule: str) -> int:
@@ -113,14 +97,7 @@ class Solver:
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
         """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
-        found = [] if self.folder is None else [tuning_file(self.folder, rule, kind) for kind in (regime, None)]
-        path = next((path for path in found if path.is_file()), None)
-        if path is None:
-            return {}
-        table = read_json(path)
-        if not isinstance(table, dict) or not isinstance(table.get("best"), dict):
-            raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
-        return table
+        return {} if self.folder is None else read_tuning(self.folder, rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """The stored settings of a rule."""
@@ -293,21 +270,7 @@ class Solver:
 
         Without, every try goes to its end, and of several the board that the network believes most is the answer.
         """
-        with cpu_threads(self.threads):
-            return self._solve(self.parse(puzzles), rule, steps, tries, seed, verify, batch, progress, settings)
-
-    def _solve(
-        self,
-        problem: Problem,
-        rule: str,
-        steps: int | None,
-        tries: int,
-        seed: int,
-        verify: bool,
-        batch: int | None,
-        progress: Callable[[int, int], None] | None,
-        settings: dict[str, float | None],
-    ) -> list[Answer]:
+        problem, steps = self.parse(puzzles), self.steps(steps)
         if tries < 1:
             raise LetgoError(f"tries must be at least 1, got {tries}")
         choosing = tries > 1 and not verify
@@ -315,50 +278,26 @@ class Solver:
             self.check_belief()
         soft_until = settings.pop("soft_until", None)
         made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
-        steps = self.steps(steps)
-        unsolved = torch.arange(len(problem))
-        boards = torch.zeros_like(problem.solution)
-        solved = torch.zeros(len(problem), dtype=torch.bool)
-        believed = torch.full((len(problem),), -math.inf)
-        calls, used = [0] * len(problem), [0] * len(problem)
-        seconds = [0.0] * len(problem)
-        for attempt in range(tries):
-            part = problem[unsolved]
-            instance = identities(part).to(self.device)
-            noise = Noise(seed, instance, torch.full_like(instance, attempt))
-            position = 0
-            for count, piece, piece_noise in self.chunks(part, noise, batch):
-                started = time.perf_counter()
-                found, ok, spent = self._attempt(piece, piece_noise, made, steps, verify, soft_until)
-                sure = self.belief(found, piece, piece_noise) if choosing else torch.zeros(len(found))
-                elapsed = (time.perf_counter() - started) / count
-                for i in range(count):
-                    at = int(unsolved[position + i])
-                    if sure[i] > believed[at] or not choosing:
-                        boards[at], solved[at], believed[at] = found[i], ok[i], sure[i]
-                    calls[at] += int(spent[i]) * calls_per_step(rule) + choosing * len(BELIEF_TIMES)
-                    used[at] += 1
-                    seconds[at] += elapsed
-                position += count
-                if progress is not None:
-                    progress(int(solved.sum()), len(problem))
-            unsolved = unsolved if choosing else (~solved).nonzero().flatten()
-            if len(unsolved) == 0:
-                break
-        puzzle_texts = self.task.format_clues(problem)
-        board_texts = self.task.format(boards, problem)
-        return [
-            Answer(
-                puzzle_texts[i],
-                ok,
-                board_texts[i] if ok else None,
-                used[i],
-                calls[i],
-                round(seconds[i], 4),
-                round(float(believed[i]), 4) if choosing else None,
-            )
-            for i, ok in enumerate(solved.tolist())
-        ]
+        ledger = Ledger(problem, choosing)
+        with cpu_threads(self.threads):
+            for attempt in range(tries):
+                rows = ledger.open()
+                if len(rows) == 0:
+                    break
+                part = problem[rows]
+                instance = identities(part).to(self.device)
+                noise = Noise(seed, instance, torch.full_like(instance, attempt))
+                for count, piece, piece_noise in self.chunks(part, noise, batch):
+                    started = time.perf_counter()
+                    found, valid, spent = self._attempt(piece, piece_noise, made, steps, verify, soft_until)
+                    sure = self.belief(found, piece, piece_noise)[:count] if choosing else None
+                    elapsed = (time.perf_counter() - started) / count
+                    calls = spent[:count] * calls_per_step(rule) + choosing * len(BELIEF_TIMES)
+                    ledger.enter(rows[:count], found[:count], valid[:count], calls, elapsed, sure)
+                    rows = rows[count:]
+                    if progress is not None:
+                        progress(int(ledger.solved.sum()), len(problem))
+        return ledger.answers(self.task)
 
     def _attempt(
         self, problem: Problem, noise: Noise, rule: Rule, steps: int, verify: bool, soft_until: float | None

@@ -1,0 +1,93 @@
+"""What became of each puzzle, over one or more tries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from letgo.shapes import Symbols
+from letgo.tasks import Problem, Task
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one puzzle; the record of `letgo solve --json`."""
+
+    puzzle: str
+    solved: bool
+    board: str | None  # None where unsolved: an invalid board is never handed out
+    tries: int
+    calls: int  # network calls spent on this puzzle
+    seconds: float
+    belief: float | None = None  # where the network chose among tries: how sure it is of its choice, 0 at most
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if key != "belief" or value is not None}
+
+
+class Ledger:
+    """The puzzles of one call of `solve`, with their boards until now and what those cost.
+
+    Where it is `choosing` every puzzle stays open, and of its boards the one that the network believes most is kept.
+    """
+
+    def __init__(self, problem: Problem, choosing: bool):
+        self.problem, self.choosing = problem, choosing
+        self.boards = torch.zeros_like(problem.solution)
+        self.solved = torch.zeros(len(problem), dtype=torch.bool)
+        self.belief = torch.full((len(problem),), -math.inf)
+        self.tries = torch.zeros(len(problem), dtype=torch.long)
+        self.calls = torch.zeros(len(problem), dtype=torch.long)
+        self.seconds = torch.zeros(len(problem), dtype=torch.float64)
+
+    def open(self) -> Int[Tensor, "open"]:
+        """The rows of puzzles that another try is for."""
+        return (self.choosing | ~self.solved).nonzero().flatten()
+
+    def enter(
+        self,
+        rows: Int[Tensor, "tried"],
+        boards: Symbols,
+        valid: Bool[Tensor, "tried"],
+        calls: Int[Tensor, "tried"],
+        seconds: float,
+        belief: Float[Tensor, "tried"] | None = None,
+    ) -> None:
+        """One more try of these rows; `seconds` are those of each."""
+        self.tries[rows] += 1
+        self.calls[rows] += calls
+        self.seconds[rows] += seconds
+        if belief is not None:
+            better = belief > self.belief[rows]
+            rows, boards, valid = rows[better], boards[better], valid[better]
+            self.belief[rows] = belief[better]
+        self.boards[rows], self.solved[rows] = boards, valid
+
+    def answers(self, task: Task) -> list[Answer]:
+        columns = zip(
+            task.format_clues(self.problem),
+            self.solved.tolist(),
+            task.format(self.boards, self.problem),
+            self.tries.tolist(),
+            self.calls.tolist(),
+            self.seconds.tolist(),
+            self.belief.tolist(),
+            strict=True,
+        )
+        return [
+            Answer(
+                puzzle,
+                solved,
+                board if solved else None,
+                tries,
+                calls,
+                round(seconds, 4),
+                round(belief, 4) if self.choosing else None,
+            )
+            for puzzle, solved, board, tries, calls, seconds, belief in columns
+        ]
