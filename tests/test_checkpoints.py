@@ -315,7 +315,8 @@ def test_a_locked_folder_is_refused_at_once_and_free_afterwards(tmp_path: Path) 
         with locked(tmp_path / "run", wait=False):
             message = refusal(locked(tmp_path / "run", wait=False).__enter__)
             assert message == (
-                f"another process is training in {tmp_path / 'run'}; wait until it ends, or choose another --out"
+                f"another process is training or tuning in {tmp_path / 'run'}; "
+                "wait until it ends, or choose another --out"
             )
             with locked(tmp_path / "other", wait=False):
                 write_json(tmp_path / "run" / "config.json", {})

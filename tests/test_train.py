@@ -448,7 +448,8 @@ def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ended(
         assert main([*words, "--max-seconds", "5"]) == 2
         said = capsys.readouterr().err
         assert said == (
-            f"letgo: another process is training in {tmp_path / 'run'}; wait until it ends, or choose another --out\n"
+            f"letgo: another process is training or tuning in {tmp_path / 'run'}; "
+            "wait until it ends, or choose another --out\n"
         )
         assert (tmp_path / "run" / ".state.pt.1.part").exists()
     finally:
@@ -461,7 +462,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ended(
 
 def test_stacked_runs_are_refused_where_one_of_them_is_in_use(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    with locked(tmp_path / "s1"), pytest.raises(LetgoError, match=r"is training in .*s1; wait until it ends"):
+    with locked(tmp_path / "s1"), pytest.raises(LetgoError, match=r"is training or tuning in .*s1; wait until it ends"):
         go_together(MINI, tmp_path)
     assert not [*tmp_path.iterdir()]
     with locked(tmp_path / "s2"):
@@ -473,7 +474,7 @@ def test_weights_are_not_chosen_while_another_process_trains(tmp_path: Path) -> 
     pytest.importorskip("fcntl")
     go(MINI, tmp_path)
     before = contents(tmp_path)
-    with locked(tmp_path), pytest.raises(LetgoError, match="another process is training in"):
+    with locked(tmp_path), pytest.raises(LetgoError, match="another process is training or tuning in"):
         choose_weights(tmp_path, lambda weights: 0.5, 8)
     assert contents(tmp_path) == before
 

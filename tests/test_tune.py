@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from letgo.checkpoints import load_weights, locate, save_weights
+from letgo.checkpoints import load_weights, locate, locked, save_weights
 from letgo.cli import main
 from letgo.evaluate import instances
+from letgo.solver import Solver, load
 from letgo.tasks import Problem
 from letgo.tune import at_the_edge, default_grid, kept_weights
 
@@ -188,8 +189,6 @@ def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPa
     found = {"best": row, "grid": [row]}
     monkeypatch.setattr("letgo.commands_tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or found)
     assert main(["tune", str(run), "--rule", "em", "--as-is", "--regime", "6", *TUNE]) == 0
-    from letgo.solver import load
-
     test = instances(load(str(run)).task, "6", 20, 0)
     assert len(seen[0]) == 20
     assert not torch.equal(seen[0].given, test.given)
@@ -228,7 +227,7 @@ def test_several_runs_get_the_setting_with_the_best_mean_over_all_of_them(run: P
 
 
 def test_runs_tuned_as_one_all_keep_the_table_and_are_of_one_task(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin = tmp_path / "twin"
     shutil.copytree(run, twin)
@@ -236,6 +235,52 @@ def test_runs_tuned_as_one_all_keep_the_table_and_are_of_one_task(
     first, second = (json.loads((folder / "tune-em.json").read_text()) for folder in (run, twin))
     assert first == second
     capsys.readouterr()
+    monkeypatch.setattr("letgo.commands_tune.tune", lambda *_: pytest.fail("refused after the work, not before it"))
     assert main(["tune", str(run), "queens", "--rule", "em", *TUNE, "--out", str(tmp_path / "out.json")]) == 2
     assert "queens is not of the same task and steps as" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()
+
+
+def test_every_run_is_loaded_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def counted(name: str, *options: object) -> Solver:
+        loaded.append(name)
+        return load(name)
+
+    monkeypatch.setattr("letgo.commands_tune.load", counted)
+    words = ["--rule", "em", "--sigmas", "0.1", *TUNE, "--as-is", "--out", str(tmp_path / "t.json")]
+    assert main(["tune", str(run), "sudoku-mini", *words]) == 0
+    assert loaded == [str(run), "sudoku-mini"]
+
+
+def test_a_run_that_another_process_works_on_is_tuned_into_a_file_only(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("fcntl")
+    twin = tmp_path / "twin"
+    shutil.copytree(run, twin)
+    words = ["--rule", "em", "--sigmas", "0.1", *TUNE]
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with locked(twin):
+        assert main(["tune", str(run), str(twin), *words]) == 2
+        assert capsys.readouterr().err.startswith(f"letgo: another process is training or tuning in {twin}; wait")
+        assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+        assert main(["tune", str(twin), *words, "--out", str(tmp_path / "t.json")]) == 0
+    assert main(["tune", str(run), str(twin), str(twin.resolve()), *words]) == 0
+
+
+def test_a_run_is_neither_trained_nor_tuned_while_it_is_tuned(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fcntl")
+    tuning, codes = ["tune", str(run), "--rule", "em", "--sigmas", "0.1", "--as-is", *TUNE], []
+
+    def meanwhile(*_: object) -> dict[str, Any]:
+        codes.append(main(tuning))
+        codes.append(main(["train", "sudoku-mini", "--out", str(run), "--steps", "3", *FAST]))
+        codes.append(main(["evaluate", str(run), "--rule", "ddpm", *TUNE]))  # who only reads is not kept waiting
+        row = {"sigma": 0.1, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5}
+        return {"best": row, "grid": [row]}
+
+    monkeypatch.setattr("letgo.commands_tune.tune", meanwhile)
+    assert main(tuning) == 0
+    assert codes == [2, 2, 0]

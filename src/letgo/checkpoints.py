@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
         handle = _lock(folder, wait)
     except BlockingIOError:
         raise LetgoError(
-            f"another process is training in {folder}; wait until it ends, or choose another --out"
+            f"another process is training or tuning in {folder}; wait until it ends, or choose another --out"
         ) from None
     except OSError as error:
         raise LetgoError(f"{folder}: {error.strerror or error}; choose another folder") from None
@@ -59,6 +59,15 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
                 folder.rmdir()
         if handle is not None:
             os.close(handle)
+
+
+@contextmanager
+def all_locked(folders: Iterable[Path]) -> Iterator[None]:
+    """Several at once, or none of them where one is in use; a folder may be named twice."""
+    with ExitStack() as locks:
+        for folder in {folder.resolve(): folder for folder in folders}.values():
+            locks.enter_context(locked(folder, wait=False))
+        yield
 
 
 def _lock(folder: Path, wait: bool) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import locate, own_name, shipped, tuning_file, write_json
+from letgo.checkpoints import all_locked, locate, own_name, shipped, tuning_file, write_json
 from letgo.data.files import refuse_unwritable
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
@@ -40,14 +40,24 @@ class Tuned:
 
 def run(args: argparse.Namespace) -> int:
     _refuse(args)
-    first = load(args.runs[0], args.device, False, args.threads)
+    written = [locate(name)[0] for name in args.runs] if args.out is None else []
+    with all_locked(written):  # the weights that are tuned must be those that the settings are kept with
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
+    first = solvers[0]
+    for name, solver in zip(args.runs, solvers, strict=True):
+        if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
+            raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
     task = first.task
     usual = "valid" if "valid" in task.regimes else task.regimes[0]
     regime = args.regime or usual
     refuse_other_splits(task, args.data)
     problem = instances(task, regime, args.count, args.seed, args.data, purpose="valid")
     pick = not args.as_is and regime == usual
-    found = [_tune(args, name, problem, first, pick) for name in args.runs]
+    found = [_tune(args, *run, problem, pick) for run in zip(args.runs, solvers, strict=True)]
     about = {"regime": regime, "data": data_used(task, args.data), "command": args.command_line}
     alone = {"checkpoint": found[0].picked} if len(found) == 1 else {"runs": args.runs}
     table = {**together([tuned.table for tuned in found]), **alone, **about}
@@ -81,11 +91,8 @@ def _refuse(args: argparse.Namespace) -> None:
             )
 
 
-def _tune(args: argparse.Namespace, name: str, problem: Problem, first: Solver, pick: bool) -> Tuned:
-    solver = load(name, args.device, not args.plain, args.threads)
+def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem, pick: bool) -> Tuned:
     folder, step = locate(name)
-    if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
-        raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
     picked = None
     if step is None and pick:
         show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)

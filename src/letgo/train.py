@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from letgo.checkpoints import (
     Weights,
+    all_locked,
     append_line,
     load_model,
     load_state,
@@ -221,10 +222,8 @@ def train(
 
 @contextmanager
 def opened(config: Config, folders: dict[int, Path]) -> Iterator[list[Run]]:
-    """The run of each seed, in a folder that no other process trains in meanwhile."""
-    with ExitStack() as locks:
-        for folder in folders.values():
-            locks.enter_context(locked(folder, wait=False))
+    """The run of each seed, in a folder that no other process trains or tunes in meanwhile."""
+    with all_locked(folders.values()):
         runs = [Run.open(replace(config, seed=seed), folder) for seed, folder in folders.items()]
         for run in runs:
             run.repair()
