@@ -267,6 +267,27 @@ def test_training_on_drops_what_was_found_for_the_weights_before(tmp_path: Path)
     assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN
 
 
+def test_a_finished_run_refuses_data_that_it_was_not_trained_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an unfinished one does: the model that is there is not one of that data."""
+    for seed in ("0", "1"):
+        path = str(tmp_path / f"{seed}.npz")
+        assert main(["data", "make", "sudoku", "--size", "4", "--count", "20", "--seed", seed, "--out", path]) == 0
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--steps", "2", "--batch", "2", "--device", "cpu"]
+    words += ["--validate", "0", "--data"]
+    assert main([*words, str(tmp_path / "0.npz")]) == 0
+    before = contents(tmp_path / "run")
+    assert main([*words, str(tmp_path / "0.npz")]) == 0
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "2.npz")]) == 2
+    assert capsys.readouterr().err == f"letgo: {tmp_path / '2.npz'}: no such file; check the path\n"
+    assert main([*words, str(tmp_path / "1.npz")]) == 2
+    assert "was trained on other instances than these; repeat the --data" in capsys.readouterr().err
+    assert main(words[:-1]) == 0  # nothing is asked of the data where none is named
+    assert contents(tmp_path / "run") == before
+
+
 def test_a_run_does_not_go_on_with_other_instances(tmp_path: Path) -> None:
     go(MINI, tmp_path)
     longer, other = replace(MINI, steps=30), instances(replace(MINI, seed=5))

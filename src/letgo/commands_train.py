@@ -154,6 +154,7 @@ def run_one(
         args.tensorboard,
         fast(args),
         seeds,
+        args.data is not None,  # what the task draws itself follows from the configuration
     )
     again = args.command_line
     if result.stopped_by != "done":

@@ -185,23 +185,26 @@ def train(
     tensorboard: bool = False,
     fast: bool | None = None,
     seeds: Sequence[int] = (),
+    compare: bool = False,
 ) -> Result:
     """Train, or go on with, the run in `out`; with `seeds`, the runs in its folders s0, s1, ... together.
 
-    `problem` supplies the training instances when they are needed: one set for all seeds, or one for each. Runs that
-    stand at different steps first catch up with one another.
+    `problem` supplies the training instances when they are needed: one set for all seeds, or one for each. With
+    `compare`, a run that is finished is held against them too. Runs that stand at different steps first catch up with
+    one another.
     """
     begun = time.monotonic()
     deadline = math.inf if max_seconds is None else begun + max_seconds
     with opened(config, {seed: out / f"s{seed}" for seed in seeds} or {config.seed: out}) as runs:
-        if all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs):
-            for run in runs:
-                remove_leftovers(run.out)  # of a process that was killed after its last step
-            return Result(config.steps, max(run.seconds for run in runs), "done", trained=False)
+        finished = all(run.step >= config.steps and (run.out / "model.safetensors").exists() for run in runs)
+        if finished and not compare:
+            return _nothing_left(runs)
         problems = problem()
         prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
         for i, run in enumerate(runs):
             run.given(prints[i % len(prints)])
+        if finished:
+            return _nothing_left(runs)
         result, trained = Result(0, 0.0, "done"), False
         for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
             goal = config.steps if until is None else until
@@ -218,6 +221,12 @@ def train(
                 break
             begun = time.monotonic()
         return replace(result, trained=trained)
+
+
+def _nothing_left(runs: Sequence[Run]) -> Result:
+    for run in runs:
+        remove_leftovers(run.out)  # of a process that was killed after its last step
+    return Result(runs[0].step, max(run.seconds for run in runs), "done", trained=False)
 
 
 @contextmanager
