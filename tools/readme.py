@@ -184,7 +184,7 @@ def choosing(store: Store) -> str:
     """What the network's own choice among its tries is worth."""
     rows = ["| of ten tries | pass@1 | the believed one | pass@10 | steps | n |", "|---|---|---|---|---|---|"]
     for (model, regime, steps), rules in by_rule(store, "chosen_at_k").items():
-        for r in (seeds[0] for seeds in rules.values()):
+        for r in (seeds[0] for seeds in rules.values() if 0 in seeds):
             if r["count"] < FEW and not model.startswith("sudoku-extreme"):
                 continue
             scores = " | ".join(f"{r[key]['value']:.2f}" for key in ("validity", "chosen_at_k", "pass_at_k"))
