@@ -128,7 +128,7 @@ def test_a_model_is_a_run_a_seed_of_it_or_a_shipped_name(runs: Path, tmp_path: P
     alone = Session(Store(tmp_path))
     assert alone.find("sudoku", 0) == "sudoku"
     assert alone.find("chess", 0) is None
-    assert alone.skipped == {"chess": "not trained yet"}
+    assert alone.skipped == {"chess": "no weights of it are shipped; name a folder of runs with --models"}
 
 
 def test_a_run_in_the_present_folder_is_not_taken_for_the_shipped_model(away: Path, runs: Path):

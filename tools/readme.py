@@ -9,7 +9,7 @@ from typing import Any
 
 from letgo.paper import OBJECTIVES, RULES, TABLE1, Cell
 from letgo.reproduce.appendix import by_rule, spread
-from letgo.reproduce.compare import Result, data_text, result, together
+from letgo.reproduce.compare import Result, data_text, result, steps_span, together
 from letgo.reproduce.store import SOLVE, Report, Store
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +94,7 @@ def task_remarks(store: Store) -> str:
         counts = sorted({other.n for cell, other in every if other is not None and cell.model == one.model})
         n = " or ".join(map(str, counts))
         n += f" over {len(found.reports)} training seeds" if len(found.reports) > 1 else ""
-        text = f"{found.steps or 0:,} training steps, n = {n}, {one.column.steps} sampling steps"
+        text = f"{steps_span(found.all_steps)} training steps, n = {n}, {one.column.steps} sampling steps"
         text += stand_in(next(iter(found.reports.values())))
         if not (SHIPPED / one.model / "tune-em-decay.json").is_file():
             text += "; EM decay not tuned"
@@ -185,7 +185,7 @@ def choosing(store: Store) -> str:
     rows = ["| of ten tries | pass@1 | the believed one | pass@10 | steps | n |", "|---|---|---|---|---|---|"]
     for (model, regime, steps), rules in by_rule(store, "chosen_at_k").items():
         for r in (seeds[0] for seeds in rules.values() if 0 in seeds):
-            if r["count"] < FEW and not model.startswith("sudoku-extreme"):
+            if r["count"] < FEW:
                 continue
             scores = " | ".join(f"{r[key]['value']:.2f}" for key in ("validity", "chosen_at_k", "pass_at_k"))
             rows.append(f"| `{model}` {regime}, {r['rule']} | {scores} | {steps} | {r['count']} |")

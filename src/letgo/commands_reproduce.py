@@ -12,7 +12,7 @@ from letgo.errors import LetgoError
 from letgo.paper import RULES, TABLE5, TABLES
 from letgo.progress import Progress
 from letgo.reproduce import coverage, plots
-from letgo.reproduce.measure import Session, run_solve, run_tables, run_tune
+from letgo.reproduce.measure import Session, run_solve, run_tables, run_tune, shipped_instead
 from letgo.reproduce.page import Page
 from letgo.reproduce.plan import QUICK_COUNT, Limits
 from letgo.reproduce.store import Store
@@ -78,7 +78,7 @@ def make_session(args: argparse.Namespace, out: Path) -> Session:
     return Session(
         Store(_own_folder(out) if args.quick and args.out is None and not args.dry_run else out),
         args.models,
-        args.also or (),
+        args.also or (shipped_instead() if args.models is None else ()),
         (0,) if args.quick and args.seeds is None else args.seeds or (0, 1, 2),
         args.device,
         data_files(args.data or []),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from typing import Any
 
-from letgo.paper import OTHERS
+from letgo.paper import OTHERS, TABLES
 from letgo.presets import PRESETS
-from letgo.reproduce.compare import together
+from letgo.reproduce.compare import result, same_training, together
 from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
 from letgo.reproduce.plan import KNOWN
-from letgo.reproduce.store import TRAINING, Report, Store, sampler, size, split_seed
+from letgo.reproduce.store import TRAINING, Report, Store, fits, sampler, size, split_seed
+
+DECAY = re.compile(r"--decay ([\d.]+)")
 
 
 def place(name: str) -> tuple[int, tuple[str, int]]:
@@ -42,9 +45,10 @@ def own_rule(store: Store) -> str:
         k = max((r["pass_at_k"]["k"] for r in ours.values()), default=0)
         scores = {regime: "validity", f"{regime}, pass@{k}": "pass_at_k"} if k > 1 else {regime: "validity"}
         for where, score in scores.items() if ours else ():
-            cells = [_beside(rules.get(rule, {}), ours, score) for rule in ("resample", "tweedie", "em-decay")]
-            n = together(list(ours.values()), score)["n"]
-            rows.append([model, where, str(steps), ", ".join(map(str, ours)), str(n), *cells])
+            mine = {s: r for s, r in ours.items() if score == "validity" or r["pass_at_k"]["k"] == k}
+            cells = [_beside(rules.get(rule, {}), mine, score) for rule in ("resample", "tweedie", "em-decay")]
+            n = together(list(mine.values()), score)["n"]
+            rows.append([model, where, str(steps), ", ".join(map(str, mine)), str(n), *cells])
         commands += [r["command"] for r in ours.values()]
     head = ["model", "regime", "sampling steps", "seeds", "n", "resample", "Tweedie", "EM decay"]
     note = (
@@ -105,19 +109,23 @@ def other_systems() -> str:
 
 
 def other_models(store: Store) -> str:
-    """Models that no table asks for: other recipes, and the 4x4 one."""
+    """What other recipes and the 4x4 model were measured on beside the tables' cells."""
     rows = []
     for name in store.models():
         if split_seed(name)[0] in KNOWN:
             continue
+        every = [(cell, result(store, cell, name)) for table in TABLES.values() for cell in table.cells()]
+        cells = [cell for cell, found in every if found is not None and same_training(name, found, cell)]
         for r in store.reports(name):
+            if any(fits(r, cell) for cell in cells):
+                continue
             settings = " ".join(f"{k}={v:g}" for k, v in r["settings"].items())
             steps = steps_text(store, r)
             rows.append([name, r["regime"], f"{r['rule']} {settings}".strip(), share(r["validity"]),
                          str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps])  # fmt: skip
     head = ["model", "regime", "rule", "valid, 95% interval", "n", "seed", "sampling steps", "steps"]
     body = as_table(head, rows) if rows else "None yet."
-    return "\n\n".join(["## Models that no table asks for", body])
+    return "\n\n".join(["## Measured beside the tables", body])
 
 
 def training(store: Store) -> str:
@@ -128,7 +136,15 @@ def training(store: Store) -> str:
         run = runs[name]
         minutes = f"{run['seconds'] / 60:.0f}" if "seconds" in run else "?"
         steps = f"{run['steps']:,}" if "steps" in run else "?"
-        rows.append([name, steps, minutes, str(run.get("device", "?")), str(run.get("note", ""))])
-    body = as_table(["run", "steps", "minutes", "device", "note"], rows) if rows else "No record yet."
+        rows.append([name, steps, _rate(name, run), minutes, str(run.get("device", "?")), str(run.get("note", ""))])
+    body = as_table(["run", "steps", "rate", "minutes", "device", "note"], rows) if rows else "No record yet."
     note = "Commands and losses are in `results/training.json`."
     return "\n\n".join(["## How the models were trained", note, body])
+
+
+def _rate(name: str, run: dict[str, Any]) -> str:
+    """What the learning rate did, as the commands and the preset have it."""
+    preset = PRESETS.get(split_seed(name)[0])
+    given = [float(share) for command in run.get("commands", []) for share in DECAY.findall(command)]
+    share = given[-1] if given else preset.decay if preset else 0.0
+    return f"falls to 0 over the last {share:.0%}" if share else "constant"

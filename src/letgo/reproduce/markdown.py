@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from letgo.reproduce.store import Report, Store
@@ -17,6 +18,11 @@ def share(score: dict[str, Any], digits: int = 3) -> str:
 def as_table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+
+def anchor(title: str) -> str:
+    """Where GitHub puts a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def steps_text(store: Store, report: Report) -> str:

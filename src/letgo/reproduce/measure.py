@@ -53,7 +53,7 @@ class Session:
 
     def find(self, model: str, seed: int) -> str | None:
         """The folder of one seed of a model, or its shipped name where no folder was given; None, noted, if missing."""
-        name, why = seeded(model, seed), "not trained yet"
+        name, why = seeded(model, seed), "no weights of it are shipped; name a folder of runs with --models"
         if self.models is not None:
             places = [self.models / f"{model}.s{seed}", self.models / model / f"s{seed}"]
             places = [self.models / model, *places] if seed == 0 else places
@@ -208,6 +208,12 @@ def line(report: Report) -> str:
     if report["pass_at_k"]["k"] > 1:
         text += f", pass@{report['pass_at_k']['k']} {report['pass_at_k']['value']:.4f}"
     return f"{text}, {report['seconds']:.1f} s"
+
+
+def shipped_instead() -> tuple[str, ...]:
+    """Shipped recipes of tasks whose own model is not shipped: they are measured unasked."""
+    tasks = {name: str(read_json(locate(name)[0] / "config.json")["task"]) for name in shipped()}
+    return tuple(name for name, task in tasks.items() if task not in tasks)
 
 
 def with_others(session: Session, needs: list[Need]) -> list[Need]:

@@ -1,0 +1,90 @@
+"""The top of the page: what was run, what reproduces, what does not, and how to read the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from letgo.paper import OBJECTIVES, STEPS, TABLE1, Cell, Column
+from letgo.reproduce.compare import Result, steps_span
+
+Find = Callable[[Cell], Result | None]
+
+TITLE = """# Results
+
+Made by `letgo reproduce` from the files in `results/`; do not edit, run `letgo reproduce page`."""
+
+DEPARTURES = """\
+**Where we depart from the paper.** Fewer steps; in most runs the learning rate falls to 0 at the end (the last
+section says which; the paper's is constant). Sudoku's boards are uniformly random, Sudoku-Extreme is a stand-in for
+its file, mazes are our own. Graphs have a network of four layers, our choice. EM and EM decay have their settings in
+brackets behind the sampler, each seed's own where several stand there; the paper has one for all seeds. What each
+choice rests on: [decisions.md](decisions.md); what did not work: [log.md](log.md)."""
+
+WORDS = """\
+**Words.** DDPM, Euler and EM (Euler-Maruyama) are the standard samplers; EM decay is EM with much noise at first,
+which decays to none; Tweedie is Tweedie reprojection. *Baseline* is the usual training on noised boards,
+*self-correction* trains on noised proposals of the network itself as well. Sudoku's *medium* has 27 to 53 clues,
+*hard* 0 to 26; *random* is a random number of clues, *generation* none. *pass@10* is the share of puzzles of which
+one of ten samples is right. *valid* boards keep every rule and every clue."""
+
+READING = f"""\
+**Reading an entry.** Intervals are 95% (Wilson for rates, normal for means) over n instances that no training saw,
+but for `sudoku-mini`: only 288 boards of 4x4 exist, its training saw all of them, and only the clues are drawn anew.
+With several training seeds they pool the instances, and ± is the standard deviation between seeds. "Steps" are
+optimiser steps of the run, {STEPS:,} in the paper, whose entries are means of three seeds. A **bold** entry is a
+miss, and comes with a sentence why: more than .05 below the paper where the run has a million steps or more; where it
+has fewer, below the paper's figure at 200,000 steps by more than its spread between seeds (Table 8, which samples
+with 500 steps; a cell with 200 need not exceed the paper's own), and more than .05 below the paper where Table 8 is
+silent. Where lower is better (Tables 12 and 13), a miss exceeds the paper's value by more than half of it, its spread
+between seeds and .05, half of its last digit, together; in Tables 14 and 15 it is more than 5 points below. Rows
+under a model's own name are recipes other than the paper's: never a miss, and no part of the ordering.
+
+**Repeating one.** The command of every figure is folded away below its table. Seed 0 is shipped, in fp16; some of its
+figures were measured before rounding (`weights` in the reports says so). Commands that name `runs/` need that run
+first: `results/training.json` has the commands that made it."""
+
+
+def summary(find: Find, missed: Callable[[Result], bool]) -> str:
+    return "\n\n".join([TITLE, verdict(find, missed), DEPARTURES, WORDS])
+
+
+def verdict(find: Find, missed: Callable[[Result], bool]) -> str:
+    """Counted from Table 1."""
+    found = [one for cell in TABLE1.cells() if (one := find(cell)) is not None]
+    if not found:
+        return "Nothing of Table 1 is measured yet."
+    seeds = sorted({len(one.reports) for one in found})
+    span = steps_span([steps for one in found for steps in one.all_steps])
+    kept = [column for column in TABLE1.columns if ordered(find, column)]
+    short = sum(map(missed, found))
+    lines = [
+        f"**What was run.** Every task of the paper, with both ways of training. In Table 1 all five samplers and "
+        f"{' or '.join(map(str, seeds))} training seeds, each trained for {span} steps; in the paper for {STEPS:,}.",
+        f"**What reproduces.** In {len(kept)} of {len(TABLE1.columns)} columns of Table 1 both of the paper's claims "
+        "hold: without self-correction Tweedie reprojection is above DDPM, and self-correction lifts DDPM. Of "
+        f"{len(found)} entries {len(found) - short} are no miss, by the rule below.",
+    ]
+    if fallen := [column.title for column in TABLE1.columns if falls(find, column)]:
+        lines.append(
+            f"**What does not.** {short} entries are misses, in bold, each with its reason or that none is known. "
+            "Self-correction and Tweedie reprojection do not add up everywhere: together they are more than .01 below "
+            f"Tweedie reprojection alone in {'; '.join(fallen)}. Mazes by the paper's recipe are learned by heart "
+            "(Table 7); `maze-muon`, with more of them, is not."
+        )
+    return "\n\n".join(lines)
+
+
+def pair(find: Find, column: Column, rule: str) -> tuple[Result | None, Result | None]:
+    """Without self-correction and with it."""
+    without, corrected = (find(Cell(TABLE1, column, rule, objective)) for objective in OBJECTIVES)
+    return without, corrected
+
+
+def ordered(find: Find, column: Column) -> bool:
+    (ddpm, corrected), (tweedie, _) = pair(find, column, "ddpm"), pair(find, column, "tweedie")
+    return None not in (ddpm, corrected, tweedie) and ddpm.value < min(corrected.value, tweedie.value)  # pyright: ignore
+
+
+def falls(find: Find, column: Column) -> bool:
+    without, corrected = pair(find, column, "tweedie")
+    return without is not None and corrected is not None and corrected.value < without.value - 0.01
