@@ -252,6 +252,15 @@ def test_another_shipped_recipe_goes_through_the_cells_of_its_task(away: Path, c
     assert "left out: sudoku-mini (other boards, path or representation than the paper's)" in said.err
 
 
+def test_mazes_are_measured_by_the_recipe_that_is_shipped(away: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["reproduce", "table7", "--rules", "tweedie", "--seeds", "0", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    words = "--rule tweedie --regime test --steps 200 --count 1000 --seed 0 --passes 10"
+    assert f"letgo evaluate maze-muon {words}" in said.out.splitlines()
+    assert f"letgo evaluate maze-muon-baseline {words}" in said.out.splitlines()
+    assert "left out: maze (no weights of it are shipped" in said.err
+
+
 def test_a_folder_with_other_files_is_refused_before_anything_is_measured(
     away: Path, capsys: pytest.CaptureFixture[str]
 ):
