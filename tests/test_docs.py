@@ -17,6 +17,7 @@ from letgo.checkpoints import shipped
 from letgo.commands_reproduce import TARGETS
 from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
+from letgo.presets import PRESETS
 from letgo.reproduce import plots
 from letgo.reproduce.page import Page
 from letgo.reproduce.store import Store, split_seed
@@ -79,7 +80,10 @@ def test_every_result_names_its_command_and_every_note_a_cell():
                 assert run == (f"runs/{model}/s{seed}" if seed else f"runs/{model}"), report["command"]
                 made = runs[report["model"]]["commands"]
                 assert made
-                assert all(f"letgo train {model} " in one and f"--out runs/{model}" in one for one in made)
+                assert all(f"--out runs/{model}" in one for one in made)
+                for one in (cli.build_parser().parse_args(shlex.split(one)[1:]) for one in made):
+                    other = one.out == Path(f"runs/{model}")  # a preset with other options, under a name of its own
+                    assert one.preset == model or (other and PRESETS[one.preset].objective == report["objective"])
                 assert report["training_steps"] == (int(step) if step else runs[report["model"]]["steps"])
                 assert not step or any(f"--keep {step} " in one for one in made)
 
