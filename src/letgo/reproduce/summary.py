@@ -37,7 +37,8 @@ has fewer, below the paper's figure at 200,000 steps by more than its spread bet
 with 500 steps; a cell with 200 need not exceed the paper's own), and more than .05 below the paper where Table 8 is
 silent. Where lower is better (Tables 12 and 13), a miss exceeds the paper's value by more than half of it, its spread
 between seeds and .05, half of its last digit, together; in Tables 14 and 15 it is more than 5 points below. Rows
-under a model's own name are recipes other than the paper's: never a miss, and no part of the ordering.
+under a model's own name are other recipes, or with `-plain` the paper's at its constant rate where the rows above
+them have a falling one: never a miss, and no part of the ordering.
 
 **Repeating one.** The command of every figure is folded away below its table. Seed 0 is shipped, in fp16; some of its
 figures were measured before rounding (`weights` in the reports says so). Commands that name `runs/` need that run
