@@ -509,6 +509,13 @@ def test_several_seeds_are_several_runs(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
+def test_several_seeds_cannot_share_what_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "sudoku-mini", "--steps", "3", "--seeds", "0,1", "--data", "-", "--out", str(tmp_path / "run")]
+    assert main([*words, *FAST]) == 2
+    assert "standard input can be read once" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_ctrl_c_in_the_first_seed_does_not_begin_the_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -258,11 +259,46 @@ def test_rows_name_what_each_seed_was_tuned_to_and_how_long_it_was_trained(put: 
     assert "(± 0.000) | 200,000 to 2,000,000 |" in text
 
 
+def test_draws_from_one_file_count_as_often_as_they_can_be_expected_to_differ(put: Any):
+    words = {"model": "sudoku-extreme", "regime": "test", "steps": 1000, "data": {"sha256": "x", "rows": 4000}}
+    put("sudoku-extreme", report(800, **words))
+    store = put("sudoku-extreme.s1", report(600, **words, seed=1))
+    found, mean = (result(store, cell(table, "extreme-pass1")) for table in (TABLE1, TABLE12))
+    assert found is not None
+    assert (found.value, found.n) == (0.35, 3000)  # of the second 2,000 half are expected among the first
+    assert (found.low, found.high) == pytest.approx(Rate(1050, 3000).interval95)
+    assert mean is not None
+    assert mean.low == pytest.approx(0.25 - 0.05 / math.sqrt(2) * math.sqrt(4 / 3))
+    other = {**words, "data": {"sha256": "y", "rows": 4000}}
+    apart = result(put("sudoku-extreme.s1", report(600, **other, seed=1)), cell(TABLE1, "extreme-pass1"))
+    assert apart is not None
+    assert apart.n == 4000
+
+
+def test_seeds_that_were_tuned_otherwise_are_no_part_of_table_5(put: Any):
+    row = {"sigma": 5.0, "tau_start": 0.6, "validity": 0.9, "folds": []}
+    tuned = {"model": "sudoku", "rule": "em-decay", "count": 500, "training_steps": 300_000, "command": "C5"}
+    longer = {**tuned, "model": "sudoku.s1", "grid": [row, row | {"sigma": 7.0, "validity": 1.0}]}
+    fewer = {**tuned, "model": "sudoku.s2", "count": 5, "grid": [row]}
+    text = Page(put("tune", {**tuned, "grid": [row]}, longer, fewer)).text(["table5"])
+    assert "| (5, 0.6) | **0.900 [0.871, 0.923]** | 500 | 0 |" in text
+
+
+def test_what_is_written_about_a_task_stands_at_its_columns(put: Any):
+    put("notes", {"about": "sudoku", "text": "Written."}, {"about": "all", "text": "Of all."})
+    store = put("sudoku", report(1900))
+    text = Page(store).text()
+    assert "### Sudoku, 21 clues\n\nWritten.\n" in text
+    assert "\n\nOf all.\n\n" in text.split("## Table 1")[0]
+    assert "Written." not in Page(store, quick=True).text()
+
+
 def test_the_page_begins_with_what_holds_and_what_does_not(put: Any):
     put("sudoku-baseline", *(report(n, model="sudoku-baseline", rule=r) for n, r in ((600, "ddpm"), (1950, "tweedie"))))
     text = Page(put("sudoku", report(1700, rule="ddpm"), report(1900))).text()
     top = text.split("## Table 1")[0]
-    assert "In 1 of 11 columns of Table 1 both of the paper's claims hold" in top
+    assert "In 1 of these 1 columns both of the paper's claims hold" in top
+    assert "4 of 110 entries, with up to 1 training seeds" in top
     assert "Tweedie reprojection alone in Sudoku, 21 clues." in top
     assert "| yes: 0.300 -> 0.975 | yes: 0.300 -> 0.850 | **no**: 0.975 -> 0.950 (0.95 -> 0.98) |" in text
     links = re.findall(r"\]\(#([^)]+)\)", top)

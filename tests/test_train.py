@@ -491,6 +491,14 @@ def test_stacked_runs_are_refused_where_one_of_them_is_in_use(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"s0", "s1"}
 
 
+def test_two_seeds_never_share_a_folder(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    (tmp_path / "s0").mkdir()
+    (tmp_path / "s1").symlink_to(tmp_path / "s0")
+    with pytest.raises(LetgoError, match="another process is training or tuning in"):
+        go_together(MINI, tmp_path)
+
+
 def test_weights_are_not_chosen_while_another_process_trains(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     go(MINI, tmp_path)

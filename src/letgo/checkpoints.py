@@ -63,9 +63,9 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def all_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Several at once, or none of them where one is in use; a folder may be named twice."""
+    """Several at once, or none of them where one is in use; one folder twice is in use."""
     with ExitStack() as locks:
-        for folder in {folder.resolve(): folder for folder in folders}.values():
+        for folder in folders:
             locks.enter_context(locked(folder, wait=False))
         yield
 

@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
     if args.seed is not None:
         raise LetgoError("give --seed or --seeds, not both")
     seeds = list(dict.fromkeys(args.seeds))
+    if len(seeds) > 1 and args.data == "-":
+        raise LetgoError("--data -: standard input can be read once, and --seeds needs it for each; write it to a file")
     if len(seeds) > 1 and uses_fused_blocks(config, pick_device(args.device), fast(args)):
         return run_one(args, config, args.out, args.max_seconds, seeds)
     end = None if args.max_seconds is None else time.monotonic() + args.max_seconds
@@ -154,7 +156,7 @@ def run_one(
         args.tensorboard,
         fast(args),
         seeds,
-        args.data is not None,  # what the task draws itself follows from the configuration
+        args.data not in (None, "-"),  # what the task draws itself follows from the configuration
     )
     again = args.command_line
     if result.stopped_by != "done":

@@ -40,8 +40,9 @@ class Tuned:
 
 def run(args: argparse.Namespace) -> int:
     _refuse(args)
-    written = [locate(name)[0] for name in args.runs] if args.out is None else []
-    with all_locked(written):  # the weights that are tuned must be those that the settings are kept with
+    folders = [locate(name)[0] for name in args.runs] if args.out is None else []
+    written = {folder.resolve(): folder for folder in folders}  # two steps of one run lie in one folder
+    with all_locked(written.values()):  # the weights that are tuned must be those that the settings are kept with
         return _run(args)
 
 

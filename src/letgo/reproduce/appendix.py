@@ -13,7 +13,7 @@ from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
 from letgo.reproduce.plan import KNOWN
 from letgo.reproduce.store import TRAINING, Report, Store, fits, sampler, size, split_seed
 
-DECAY = re.compile(r"--decay ([\d.]+)")
+DECAY, STEPS = re.compile(r"--decay ([\d.]+)"), re.compile(r"--steps (\d+)")
 
 
 def place(name: str) -> tuple[int, tuple[str, int]]:
@@ -110,22 +110,24 @@ def other_systems() -> str:
 
 def other_models(store: Store) -> str:
     """What other recipes and the 4x4 model were measured on beside the tables' cells."""
-    rows = []
+    rows, commands = [], []
     for name in store.models():
-        if split_seed(name)[0] in KNOWN:
+        model, _ = split_seed(name)
+        if model in KNOWN:
             continue
-        every = [(cell, result(store, cell, name)) for table in TABLES.values() for cell in table.cells()]
-        cells = [cell for cell, found in every if found is not None and same_training(name, found, cell)]
+        every = [(cell, result(store, cell, model)) for table in TABLES.values() for cell in table.cells()]
+        cells = [cell for cell, found in every if found is not None and same_training(model, found, cell)]
         for r in store.reports(name):
             if any(fits(r, cell) for cell in cells):
                 continue
+            commands.append(r["command"])
             settings = " ".join(f"{k}={v:g}" for k, v in r["settings"].items())
             steps = steps_text(store, r)
             rows.append([name, r["regime"], f"{r['rule']} {settings}".strip(), share(r["validity"]),
                          str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps])  # fmt: skip
     head = ["model", "regime", "rule", "valid, 95% interval", "n", "seed", "sampling steps", "steps"]
     body = as_table(head, rows) if rows else "None yet."
-    return "\n\n".join(["## Measured beside the tables", body])
+    return "\n\n".join(["## Measured beside the tables", body, *commands_block(commands)])
 
 
 def training(store: Store) -> str:
@@ -145,6 +147,8 @@ def training(store: Store) -> str:
 def _rate(name: str, run: dict[str, Any]) -> str:
     """What the learning rate did, as the commands and the preset have it."""
     preset = PRESETS.get(split_seed(name)[0])
-    given = [float(share) for command in run.get("commands", []) for share in DECAY.findall(command)]
-    share = given[-1] if given else preset.decay if preset else 0.0
-    return f"falls to 0 over the last {share:.0%}" if share else "constant"
+    last = run.get("commands", [""])[-1]
+    given, steps = DECAY.search(last), STEPS.search(last)
+    share = float(given[1]) if given else preset.decay if preset else 0.0
+    falling = share * int(steps[1]) if steps else share * run.get("steps", 0)  # steps of that command's own count
+    return f"falls to 0 over the last {falling / run['steps']:.0%}" if falling else "constant"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from letgo.metrics import Score, pool
+from letgo.metrics import Rate, Score, pool
 from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
 from letgo.presets import PRESETS
 from letgo.reproduce.store import NOTES, Report, Store
@@ -82,11 +83,36 @@ def steps_span(steps: Sequence[int]) -> str:
 
 def together(reports: list[Report], score: str) -> Score:
     """One score of several training seeds. What they were measured on counts once: reports with one evaluation seed
-    share their boards, so they are averaged and have the n of one of them."""
+    share their boards, so they are averaged and have the n of one of them; draws from one file share some."""
     rate, groups = score not in MEANS, {}
     for report in reports:
         groups.setdefault(report["seed"], []).append(report[score])
-    return pool([alike[0] if len(alike) == 1 else _mean(alike) for alike in groups.values()], rate)
+    pooled = pool([alike[0] if len(alike) == 1 else _mean(alike) for alike in groups.values()], rate)
+    return _thinned(pooled, distinct(reports), rate)
+
+
+def distinct(reports: list[Report]) -> float:
+    """The share of instances to be expected that no other evaluation seed drew from the same file before."""
+    drawn = {report["seed"]: report for report in reports}.values()
+    files = {(data.get("sha256"), data.get("rows")) for r in drawn if isinstance(data := r.get("data"), dict)}
+    rows = next(iter(files))[1] if len(files) == 1 and all("data" in r for r in drawn) else None
+    if not rows or len(drawn) < 2:
+        return 1.0
+    counts = [min(r["count"], rows) for r in drawn]
+    return rows * (1 - math.prod(1 - count / rows for count in counts)) / sum(counts)
+
+
+def _thinned(score: Score, share: float, rate: bool) -> Score:
+    """The same value from fewer instances."""
+    value, low, high, n = (score[key] for key in ("value", "low", "high", "n"))
+    if share == 1.0 or value is None or low is None or high is None or not n:
+        return score
+    fewer = max(1, round(share * n))
+    if rate:
+        low, high = Rate(round(value * fewer), fewer).interval95
+    else:
+        low, high = (value + (end - value) / math.sqrt(share) for end in (low, high))
+    return {**score, "low": low, "high": high, "n": fewer}
 
 
 def _mean(scores: list[Score]) -> Score:
@@ -145,10 +171,15 @@ def miss(store: Store, found: Result) -> Miss | None:
     return Miss(f"{source}: {target.value:g}", why(store, found, limit))
 
 
+def remark(store: Store, about: str) -> list[str]:
+    """What was written about a task's models, or about `all` results."""
+    return [note["text"] for note in store.reports(NOTES) if note.get("about") == about]
+
+
 def why(store: Store, found: Result, limit: float) -> str:
     """A written note where there is one for that run, else what is known to differ from the paper's."""
     for note in store.reports(NOTES):
-        if found.cell.name in note["cells"] and note["training_steps"] in (None, found.steps):
+        if found.cell.name in note.get("cells", ()) and note["training_steps"] in (None, found.steps):
             return note["text"]
     reasons = []
     lower = found.cell.table.lower_is_better

@@ -23,34 +23,20 @@ from letgo.paper import (
     Table,
 )
 from letgo.reproduce.appendix import other_models, other_systems, own_choice, own_rule, training
-from letgo.reproduce.compare import MARGIN, Result, data_text, miss, result, same_training, steps_span
+from letgo.reproduce.compare import MARGIN, Result, data_text, miss, remark, result, same_training, steps_span
 from letgo.reproduce.markdown import anchor, as_table, commands_block, share, steps_text
 from letgo.reproduce.plan import COLUMNS, KNOWN, QUICK_COUNT, SOLVED, TRIES
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, largest, split_seed
-from letgo.reproduce.summary import READING, pair, summary
+from letgo.reproduce.summary import READING, WORDS, pair, summary
 from letgo.tune import together
 
 RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
 NOTHING = "not trained yet"
+ALIKE = ("count", "seed", "steps", "regime", "folds")  # tuned on the same instances in the same way
 QUICK = (
     f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, n = {QUICK_COUNT} instances, pass@1, "
     "one seed. With n = 16 an interval spans up to .46; compare with nothing."
 )
-# What a column's reader should know of how its models came about.
-REMARKS = {
-    "connectivity": (
-        "A Neural Logic Machine of four layers, our choice: its depth in the paper is not known. It learns in fewer "
-        "steps, so figures above the paper's say little; IRED's released two layers are the rows `connectivity-ired`."
-    ),
-    "sudoku": (
-        "EM decay without self-correction has one setting for all seeds, chosen on validation boards, but only after "
-        "each seed's own had been measured on these: they gave .779 (21 clues), .941 (medium) and .632 (hard)."
-    ),
-    "sudoku-extreme": (
-        "EM and EM decay have seed 0's settings for all seeds. The baseline's rate is constant, self-correction's "
-        "falls at the end; beside it stand 200,000 steps at a constant one, `sudoku-extreme-plain`."
-    ),
-}
 
 
 def _digits(table: Table) -> tuple[int, int]:
@@ -126,7 +112,8 @@ class Page:
         """What a reader should know first, and where the rest is."""
         titles = [section.partition("\n")[0].removeprefix("## ") for section in sections]
         links = ", ".join(f"[{title.partition(':')[0]}](#{anchor(title)})" for title in titles)
-        return [summary(self.result, self.missed), f"**Contents.** {links}.", READING]
+        said = remark(self.store, "all")
+        return [*summary(self.result, self.missed), *said, WORDS, f"**Contents.** {links}.", READING]
 
     # Table 1
 
@@ -217,7 +204,7 @@ class Page:
         return ["\n".join(lines)] if lines else []
 
     def remarks(self, column: Column, found: list[Result | None]) -> list[str]:
-        remarks = [REMARKS[column.model]] if column.model in REMARKS else []
+        remarks = [] if self.quick else remark(self.store, column.model)
         if column.model != "sudoku-extreme":
             return remarks
         texts = {data_text(r) for f in found if f is not None for r in f.reports.values()}
@@ -278,18 +265,18 @@ class Page:
         rows, lines, commands = [], [], []
         for model, paper in TABLE5.items():
             theirs = f"({paper.sigma:g}, {paper.tau_start:g}) {paper.validity:.3f}"
-            tables = {split_seed(r["model"])[1]: r for r in self.store.reports(TUNE) if _tuned(r, model)}
+            tables = _alike({split_seed(r["model"])[1]: r for r in self.store.reports(TUNE) if _tuned(r, model)})
             if not tables:
                 rows.append([model, "not tuned yet", "", "", "", "", theirs, ""])
                 continue
-            best, n = together(list(tables.values()))["best"], tables[min(tables)]["count"]
+            best, n = together(list(tables.values()))["best"], next(iter(tables.values()))["count"]
             steps = steps_span([r["training_steps"] for r in tables.values() if r.get("training_steps")])
             difference = best["validity"] - paper.validity
             text = share(Rate(round(best["validity"] * n), n).as_dict())
             if difference < -MARGIN:
                 lines.append(f"- **{model}** (the paper: {paper.validity:.3f}): no tested reason, but {steps} steps.")
                 text = f"**{text}**"
-            setting, seeds = f"({best['sigma']:g}, {best['tau_start']:g})", ", ".join(map(str, sorted(tables)))
+            setting, seeds = f"({best['sigma']:g}, {best['tau_start']:g})", ", ".join(map(str, tables))
             rows.append([model, setting, text, str(n), seeds, steps, theirs, _signed(difference, 3)])
             commands += [r["command"] for r in tables.values()]
         head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "seeds", "steps", "paper", "difference"]
@@ -309,7 +296,7 @@ class Page:
             "proposal and tries again where there was none. pass@1 and pass@10 never look. Calls are network calls per "
             "puzzle, on average; a full try costs one per sampling step. Of a maze any way counts, not only a shortest "
             "one; of a graph the rules are the answer itself, so there looking at them is worth nothing to a user. "
-            "Training seed 0, and the first n instances of seed 0."
+            "Training seed 0, and instances drawn with seed 0: other ones than those of pass@1 where n differs."
         )
         rows, commands = [], []
         for column in (COLUMNS[key] for keys in SOLVED.values() for key in keys):
@@ -429,3 +416,12 @@ def _settings(found: Result | None) -> str:
 
 def _tuned(report: Report, model: str) -> bool:
     return report["rule"] == "em-decay" and split_seed(report["model"])[0] == model
+
+
+def _alike(tables: dict[int, Report]) -> dict[int, Report]:
+    """Of several seeds those that were tuned like the first, setting by setting on the same instances."""
+
+    def tried(table: Report) -> tuple[Any, ...]:
+        return tuple(table.get(k) for k in ALIKE), [(row["sigma"], row["tau_start"]) for row in table["grid"]]
+
+    return {seed: table for seed, table in sorted(tables.items()) if tried(table) == tried(tables[min(tables)])}
