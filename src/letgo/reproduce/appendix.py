@@ -146,9 +146,10 @@ def training(store: Store) -> str:
 
 def _rate(name: str, run: dict[str, Any]) -> str:
     """What the learning rate did, as the commands and the preset have it."""
-    preset = PRESETS.get(split_seed(name)[0])
-    last = run.get("commands", [""])[-1]
+    if not run.get("commands") or not run.get("steps"):
+        return "?"
+    preset, last = PRESETS.get(split_seed(name)[0]), run["commands"][-1]
     given, steps = DECAY.search(last), STEPS.search(last)
     share = float(given[1]) if given else preset.decay if preset else 0.0
-    falling = share * int(steps[1]) if steps else share * run.get("steps", 0)  # steps of that command's own count
+    falling = share * (int(steps[1]) if steps else run["steps"])  # of the last command's own steps
     return f"falls to 0 over the last {falling / run['steps']:.0%}" if falling else "constant"

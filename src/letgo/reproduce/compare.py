@@ -172,7 +172,7 @@ def miss(store: Store, found: Result) -> Miss | None:
 
 
 def remark(store: Store, about: str) -> list[str]:
-    """What was written about a task's models, or about `all` results."""
+    """What was written about a task's models, a table, or `all` results."""
     return [note["text"] for note in store.reports(NOTES) if note.get("about") == about]
 
 

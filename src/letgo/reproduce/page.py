@@ -282,10 +282,10 @@ class Page:
         head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "seeds", "steps", "paper", "difference"]
         note = (
             "Validation instances, five folds; not test results. Of several seeds the best mean, on the same ones. The "
-            "interval is that of the best of several settings, so it leans high. The whole grids behind this table "
-            "are in `results/tune.json`, those of every shipped model beside its weights (`tune-*.json`); those of the "
-            "other seeds 1 and 2 were not kept."
+            "interval is that of the best of several settings, so it leans high. The whole grids are in "
+            "`results/tune.json`."
         )
+        note = " ".join([note, *remark(self.store, "table5")])
         parts = ["## Table 5: EM decay's settings, as tuned", note, as_table(head, rows)]
         return "\n\n".join([*parts, *(["\n".join(lines)] if lines else []), *commands_block(commands)])
 
@@ -353,9 +353,9 @@ class Page:
         note = (
             f"Distinct valid boards among unconditional samples, as shares of all {QUEENS_BOARDS:,} boards of 14 "
             f"queens, of the {QUEENS_TRAINING:,} training boards and of the rest. 'If uniform' is what as many valid, "
-            "exactly uniform samples would reach. Seed 0. Coverage follows validity: with self-correction Tweedie "
-            "reprojection makes fewer valid boards from nothing than the paper's (Table 1, generation)."
+            "exactly uniform samples would reach. Seed 0."
         )
+        note = " ".join([note, *remark(self.store, "table15")])
         parts = ["## Table 15: coverage of the 14-queens boards", note, as_table(head, rows)]
         return "\n\n".join([*parts, *commands_block(commands)])
 

@@ -81,7 +81,9 @@ def pair(find: Find, column: Column, rule: str) -> tuple[Result | None, Result |
 
 def ordered(find: Find, column: Column) -> bool:
     (ddpm, corrected), (tweedie, _) = pair(find, column, "ddpm"), pair(find, column, "tweedie")
-    return None not in (ddpm, corrected, tweedie) and ddpm.value < min(corrected.value, tweedie.value)  # pyright: ignore
+    if ddpm is None or corrected is None or tweedie is None:
+        return False
+    return ddpm.value < min(corrected.value, tweedie.value)
 
 
 def falls(find: Find, column: Column) -> bool:
