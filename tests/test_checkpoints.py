@@ -231,6 +231,7 @@ def test_a_task_without_a_model_of_its_name_takes_the_first_that_is_shipped_for_
 ) -> None:
     monkeypatch.setattr(checkpoints, "shipped", lambda: ["maze-muon", "maze-muon-baseline"])
     assert checkpoints.locate("maze")[0].name == checkpoints.own_name("maze") == "maze-muon"
+    assert checkpoints.locate("maze-baseline")[0].name == checkpoints.own_name("maze-baseline") == "maze-muon-baseline"
     monkeypatch.setattr(checkpoints, "shipped", lambda: ["maze-muon", "maze"])
     assert checkpoints.locate("maze")[0].name == "maze"
     monkeypatch.setattr(checkpoints, "shipped", lambda: ["sudoku-mini"])

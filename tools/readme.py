@@ -137,15 +137,13 @@ def measured(store: Store) -> str:
 
 
 def solving(store: Store) -> str:
-    """Verified solving of each column, by the model that was measured on more puzzles, self-corrected on a tie.
-
-    Other recipes come after it, each for itself.
-    """
+    """Verified solving of each column, self-corrected where that was measured; other recipes come after it."""
     own = {one.model for one in TABLE1.cells()}
     best: dict[tuple[str, str, str], dict[str, Any]] = {}
     for one in sorted(store.reports(SOLVE), key=lambda r: r["model"].endswith("-baseline")):
         key = one["task"], one["regime"], "" if one["model"] in own else one["model"]
-        if key not in best or one["puzzles"] > best[key]["puzzles"]:
+        known = best.setdefault(key, one)
+        if known["model"] == one["model"] and one["puzzles"] > known["puzzles"]:
             best[key] = one
     order = [(column.model, column.regime) for column in TABLE1.columns]
     best = {key: r for key, r in best.items() if key[:2] in order}

@@ -168,11 +168,14 @@ def shipped() -> list[str]:
 
 
 def own_name(model: str) -> str:
-    """Itself; of a task that no model is named after, the first model that is shipped for it."""
-    if model not in TASKS or model in shipped() or is_folder(Path(model)):
+    """Itself; of TASK or TASK-baseline, where no model has that name, the first that is shipped for it."""
+    task = model.removesuffix("-baseline")
+    if task not in TASKS or model in shipped() or is_folder(Path(model)):
         return model
     known = {name: PRESETS[name] for name in shipped() if name in PRESETS}
-    return next((name for name, c in known.items() if c.task == model and not c.task_options), model)
+    objective = "self-correction" if model == task else "simple"
+    fitting = (name for name, c in known.items() if (c.task, c.objective) == (task, objective) and not c.task_options)
+    return next(fitting, model)
 
 
 def locate(model: str) -> tuple[Path, int | None]:

@@ -9,7 +9,7 @@ from typing import Any
 from letgo.paper import OTHERS, TABLES
 from letgo.presets import PRESETS
 from letgo.reproduce.compare import result, same_training, together
-from letgo.reproduce.markdown import as_table, commands_block, share, steps_text
+from letgo.reproduce.markdown import as_table, command, commands_block, share, steps_text
 from letgo.reproduce.plan import KNOWN
 from letgo.reproduce.store import TRAINING, Report, Store, fits, sampler, size, split_seed
 
@@ -49,7 +49,7 @@ def own_rule(store: Store) -> str:
             cells = [_beside(rules.get(rule, {}), mine, score) for rule in ("resample", "tweedie", "em-decay")]
             n = together(list(mine.values()), score)["n"]
             rows.append([model, where, str(steps), ", ".join(map(str, mine)), str(n), *cells])
-        commands += [r["command"] for r in ours.values()]
+        commands += [command(r) for r in ours.values()]
     head = ["model", "regime", "sampling steps", "seeds", "n", "resample", "Tweedie", "EM decay"]
     note = (
         "`--rule resample` re-noises symbols drawn from the clean prediction instead of their mean. Where a "
@@ -87,7 +87,7 @@ def own_choice(store: Store) -> str:
             scores = [share(r[score]) for score in ("validity", "chosen_at_k", "pass_at_k")]
             k, n = str(r["chosen_at_k"]["k"]), str(r["count"])
             rows.append([model, regime, rule, str(steps), k, n, str(r["seed"]), *scores])
-            commands.append(r["command"])
+            commands.append(command(r))
     head = ["model", "regime", "rule", "sampling steps", "k", "n", "seed", "pass@1", "chosen of k", "pass@k"]
     note = (
         "Of k tries `letgo evaluate --passes k` also scores the one that the network itself believes most: each "
@@ -120,7 +120,7 @@ def other_models(store: Store) -> str:
         for r in store.reports(name):
             if any(fits(r, cell) for cell in cells):
                 continue
-            commands.append(r["command"])
+            commands.append(command(r))
             settings = " ".join(f"{k}={v:g}" for k, v in r["settings"].items())
             steps = steps_text(store, r)
             rows.append([name, r["regime"], f"{r['rule']} {settings}".strip(), share(r["validity"]),

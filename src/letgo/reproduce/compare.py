@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from letgo.metrics import Rate, Score, pool
 from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
 from letgo.presets import PRESETS
-from letgo.reproduce.store import NOTES, Report, Store
+from letgo.reproduce.store import NOTES, STAND_IN, Report, Store, rows_of
 
 ALIKE = ("task_options", "codec", "path")  # what another recipe must share with the paper's
 MEANS = ("codeword_distance", "violation_rate")  # all other scores are rates
 LONG, MARGIN = 1_000_000, 0.05
 EXCESS, ROUNDING = 0.5, 0.05  # where lower is better: half of the paper's value, and of its last printed digit
-STAND_IN = "88c3594236b6f0206ec4407842df56b99636e062a8c5d16c2cc7a95216d23136"  # test.csv.gz
-STAND_IN_PACK = "8d04e7734c96a489f8e885e6e9639fc149bdf15dccf451269102e352631033ff"  # the same rows as test.npz
 OWN_ROWS = 400_000  # Sudoku-Extreme's own test file has 422,786
 
 
@@ -94,7 +92,7 @@ def together(reports: list[Report], score: str) -> Score:
 def distinct(reports: list[Report]) -> float:
     """The share of instances to be expected that no other evaluation seed drew from the same file before."""
     drawn = {report["seed"]: report for report in reports}.values()
-    files = {(data.get("sha256"), data.get("rows")) for r in drawn if isinstance(data := r.get("data"), dict)}
+    files = {(rows_of(r), data.get("rows")) for r in drawn if isinstance(data := r.get("data"), dict)}
     rows = next(iter(files))[1] if len(files) == 1 and all("data" in r for r in drawn) else None
     if not rows or len(drawn) < 2:
         return 1.0
@@ -208,7 +206,7 @@ def data_text(report: Report) -> str:
     data = report.get("data")
     if not isinstance(data, dict):
         return "measured on a file that the report does not name"
-    if data.get("sha256") in (STAND_IN, STAND_IN_PACK):
+    if rows_of(report) == STAND_IN:
         return "measured on a stand-in, not the paper's file, and somewhat harder (mean rating 25 against about 22)"
     if (data.get("rows") or 0) >= OWN_ROWS:
         return "measured on Sudoku-Extreme's own test file"

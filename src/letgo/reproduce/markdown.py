@@ -30,6 +30,15 @@ def steps_text(store: Store, report: Report) -> str:
     return f"{steps:,}" if steps else "?"
 
 
+def command(report: Report) -> str:
+    """With the settings that it took from a file beside the model: another copy of the run may lack it."""
+    words = [report["command"]]
+    for name, value in report.get("settings", {}).items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [] if f"{flag} " in words[0] else [f"{flag} {value:g}"]
+    return " ".join(words)
+
+
 def commands_block(lines: list[str]) -> list[str]:
     """Each command once, folded away; nothing where there is none."""
     shown = "\n".join(dict.fromkeys(lines))

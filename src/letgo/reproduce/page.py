@@ -24,7 +24,7 @@ from letgo.paper import (
 )
 from letgo.reproduce.appendix import other_models, other_systems, own_choice, own_rule, training
 from letgo.reproduce.compare import MARGIN, Result, data_text, miss, remark, result, same_training, steps_span
-from letgo.reproduce.markdown import anchor, as_table, commands_block, share, steps_text
+from letgo.reproduce.markdown import anchor, as_table, command, commands_block, share, steps_text
 from letgo.reproduce.plan import COLUMNS, KNOWN, QUICK_COUNT, SOLVED, TRIES
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, largest, split_seed
 from letgo.reproduce.summary import READING, WORDS, pair, summary
@@ -34,8 +34,9 @@ RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM deca
 NOTHING = "not trained yet"
 ALIKE = ("count", "seed", "steps", "regime", "folds")  # tuned on the same instances in the same way
 QUICK = (
-    f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, n = {QUICK_COUNT} instances, pass@1, "
-    "one seed. With n = 16 an interval spans up to .46; compare with nothing."
+    f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, pass@1, one seed, n = {QUICK_COUNT} where "
+    "an entry says nothing else. Mazes are left out unless asked for (`table7`, or `--tasks maze`), Sudoku-Extreme "
+    "without its file (`--data`). With n = 16 an interval spans up to .46; compare with nothing."
 )
 
 
@@ -72,7 +73,7 @@ class Page:
     def absent(self, model: str) -> str:
         """Why a cell is empty."""
         if self.quick:
-            return "not in a quick run"
+            return "not measured in this quick run"
         return "not measured yet" if any(split_seed(n)[0] == model for n in self.store.models()) else NOTHING
 
     def variants(self, cell: Cell) -> list[tuple[str, Result]]:
@@ -228,12 +229,13 @@ class Page:
         ]
 
     def commands(self, found: list[Result | None]) -> list[str]:
-        return commands_block([r["command"] for f in found if f is not None for r in f.reports.values()])
+        return commands_block([command(r) for f in found if f is not None for r in f.reports.values()])
 
-    def grid(self, table: Table, remark: str) -> str:
+    def grid(self, table: Table, note: str) -> str:
         """A table with one row per cell; columns without a report are named once."""
         number = table.name.removeprefix("table")
-        parts = [f"## Table {number}: {table.title[0].lower()}{table.title[1:]}", remark]
+        note = " ".join([note, *remark(self.store, table.name)])
+        parts = [f"## Table {number}: {table.title[0].lower()}{table.title[1:]}", note]
         cells = [cell for cell in table.cells() if any(found for c in self.beside(cell) for _, found in self.all_of(c))]
         if cells:
             parts.append(self.rows(cells, column=len(table.columns) > 1))
@@ -254,12 +256,12 @@ class Page:
     # The other tables
 
     def table7(self) -> str:
-        remark = (
+        note = (
             "Mazes are drawn by our own generator (1,000 for training, 20,000 for `maze-muon`, 1,000 for testing): "
             "these are not Table 7's mazes, and a difference to the paper is no error by itself. There, "
             "self-correction lowers DDPM's pass@1. Marking every open cell is 'valid' too, so read it beside 'length'."
         )
-        return self.grid(TABLES["table7"], remark)
+        return self.grid(TABLES["table7"], note)
 
     def table5(self) -> str:
         rows, lines, commands = [], [], []
@@ -272,13 +274,13 @@ class Page:
             best, n = together(list(tables.values()))["best"], next(iter(tables.values()))["count"]
             steps = steps_span([r["training_steps"] for r in tables.values() if r.get("training_steps")])
             difference = best["validity"] - paper.validity
-            text = share(Rate(round(best["validity"] * n), n).as_dict())
-            if difference < -MARGIN:
+            text = share(Rate(round(best["validity"] * n), n).as_dict() | {"value": best["validity"]})
+            if difference < -MARGIN and not self.quick:
                 lines.append(f"- **{model}** (the paper: {paper.validity:.3f}): no tested reason, but {steps} steps.")
                 text = f"**{text}**"
             setting, seeds = f"({best['sigma']:g}, {best['tau_start']:g})", ", ".join(map(str, tables))
             rows.append([model, setting, text, str(n), seeds, steps, theirs, _signed(difference, 3)])
-            commands += [r["command"] for r in tables.values()]
+            commands += [_tuning(r["command"]) for r in tables.values()]
         head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "seeds", "steps", "paper", "difference"]
         note = (
             "Validation instances, five folds; not test results. Of several seeds the best mean, on the same ones. The "
@@ -341,7 +343,7 @@ class Page:
             spans = [_percent(ours["coverage"][part]) for part in ("total", "inside", "outside")]
             counts = f"{ours['distinct']['inside']:,} / {ours['distinct']['outside']:,}"
             short = ours["coverage"]["total"]["value"] - total
-            spans[0] = f"**{spans[0]}**" if short < -MARGIN else spans[0]
+            spans[0] = f"**{spans[0]}**" if short < -MARGIN and not self.quick else spans[0]
             difference = _signed(100 * short, 1)
             even = f"{100 * ours['if_uniform']:.1f}"
             steps = self.store.trained_steps(ours)
@@ -416,6 +418,11 @@ def _settings(found: Result | None) -> str:
 
 def _tuned(report: Report, model: str) -> bool:
     return report["rule"] == "em-decay" and split_seed(report["model"])[0] == model
+
+
+def _tuning(command: str) -> str:
+    """Beside a shipped model nothing is written."""
+    return command if "tune runs/" in command else f"{command} --out tune.json"
 
 
 def _alike(tables: dict[int, Report]) -> dict[int, Report]:

@@ -17,8 +17,9 @@ WORDS = """\
 **Words.** DDPM, Euler and EM (Euler-Maruyama) are the standard samplers; EM decay is EM with much noise at first,
 which decays to none; Tweedie is Tweedie reprojection. *Baseline* is the usual training on noised boards,
 *self-correction* trains on noised proposals of the network itself as well. Sudoku's *medium* has 27 to 53 clues,
-*hard* 0 to 26; *random* is a random number of clues, *generation* none. *pass@10* is the share of puzzles of which
-one of ten samples is right. *valid* boards keep every rule and every clue."""
+*hard* 0 to 26; *random* has 14 of 49 Latin cells or 7 of 14 queens given at random places, *generation* nothing.
+*pass@10* is the share of puzzles of which one of ten samples is right. *valid* boards keep every rule and every
+clue."""
 
 READING = f"""\
 **Reading an entry.** Intervals are 95% (Wilson for rates, normal for means) over n instances that no training saw,
@@ -30,13 +31,14 @@ paper where the run has a million steps or more; where it has fewer, below the p
 than its spread between seeds (Table 8, which samples with 500 steps; a cell with 200 need not exceed the paper's
 own), and more than .05 below the paper where Table 8 is silent. Where lower is better (Tables 12 and 13), a miss
 exceeds the paper's value by more than half of it, its spread between seeds and .05, half of its last digit, together;
-in Tables 14 and 15 it is more than 5 points below. Rows under a model's own name are other recipes, or with `-plain`
-the paper's at its constant rate where the rows above them have a falling one: never a miss, and no part of the
-ordering.
+in Tables 14 and 15 it is more than 5 points below, in the latter of the total. Rows under a model's own name are
+other recipes, or with `-plain` the paper's at its constant rate where the rows above them have a falling one: never a
+miss, and no part of the ordering.
 
 **Repeating one.** The command of every figure is folded away below its table. Seed 0 of most models is shipped, in
 fp16; some of its figures were measured before rounding (`weights` in the reports says so). Commands that name `runs/`
-need that run first: `results/training.json` has the commands that made it."""
+need that run first: `results/training.json` has the commands that made it. `--data sudoku-extreme`, `mazes`,
+`latin.npz` and their like are what `python tools/pack.py` writes, or a folder with the data set's own files."""
 
 
 def summary(find: Find, missed: Callable[[Result], bool]) -> list[str]:
