@@ -353,10 +353,7 @@ def test_the_stand_in_is_the_same_file_however_it_is_packed(put: Any):
     store = put("sudoku-extreme", one)
     assert not store.stale(one, {**one, "data": pack})
     assert store.stale(one, {**one, "data": {**pack, "sha256": "0"}})
-    found = result(
-        put("sudoku-extreme.s1", two),
-        next(c for c in TABLE1.cells() if c.name == "table1/extreme-pass1/tweedie/self-correction"),
-    )
+    found = result(put("sudoku-extreme.s1", two), cell(TABLE1, "extreme-pass1"))
     assert found is not None
     assert found.n == 3000  # of 4000 rows, each of 2000 draws from one half
 
