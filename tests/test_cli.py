@@ -120,6 +120,8 @@ def numbers(text: str) -> dict[str, Any]:
         ("evaluate RUN --rule ddpm --count 3 --out RUN", "this is a directory; name a file in it"),
         ("evaluate RUN --rule ddpm --count 3 --out RUN/config.json/x.json", "config.json cannot be written to"),
         ("solve sudoku-extrem 123", "no task, model or run folder 'sudoku-extrem'; there are sudoku, "),
+        ("solve RUN/config.json", "config.json is a file; to solve what is in it: --file"),
+        ("solve RUN RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("solve nosuch --file x.txt", "no task, model or run folder 'nosuch'; there are sudoku, "),
         ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
         ("evaluate RUN --rule ddpm --regime foo", "0 to 16; `letgo data make` has minimal too"),

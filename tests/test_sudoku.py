@@ -174,6 +174,7 @@ def test_dots_and_zeros_are_blanks_and_letters_take_either_case():
         (PUZZLE[:-1], "expected 81 cells, got 80; one puzzle per line, '.' for a blank"),
         (PUZZLE + "1", "expected 81 cells, got 82"),
         ("", "expected 81 cells, got 0"),
+        ("." * 16, "expected 81 cells, got 16; one puzzle per line, '.' for a blank; 4x4 is the model sudoku-mini's"),
         (PUZZLE[:12] + "x" + PUZZLE[13:], r"character 13 \(r2c4\) is 'x'; write clues as 1-9"),
         (PUZZLE[:2] + "\0" + PUZZLE[3:], r"character 3 \(r1c3\) is '.x00'"),
         (PUZZLE[:2] + "²" + PUZZLE[3:], r"character 3 \(r1c3\) is '²'"),

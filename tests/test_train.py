@@ -541,6 +541,18 @@ def test_a_full_disk_loses_nothing_already_saved(room: int, tmp_path: Path) -> N
     assert load_state(tmp_path / "state.pt")["step"] == 6
 
 
+def test_a_foreign_configuration_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for text in ('{"my": "config"}', "[1]", "no json"):
+        path.write_text(text)
+        with pytest.raises(LetgoError, match=r"config\.json is no configuration of letgo; choose another --out"):
+            go(MINI, tmp_path)
+        assert path.read_text() == text
+        assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == ["config.json"]
+    path.write_text(json.dumps(MINI.as_dict()))  # of a run that was killed before its first step was saved
+    assert go(MINI, tmp_path).step == MINI.steps
+
+
 def test_a_disk_that_fills_up_while_training_ends_it_with_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

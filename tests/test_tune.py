@@ -16,7 +16,7 @@ from letgo.cli import main
 from letgo.evaluate import instances
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
-from letgo.tune import at_the_edge, default_grid, kept_weights
+from letgo.tune import advice, default_grid, kept_weights
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -116,22 +116,24 @@ def test_default_grids_hold_what_the_paper_found() -> None:
 
 
 def test_settings_at_the_edge_of_the_grid_are_named() -> None:
-    def said(sigma: float, tau: float | None) -> list[str]:
+    def said(sigma: float, tau: float | None, validity: float = 0.5) -> str:
         taus = (None,) if tau is None else (0.6, 0.7, 0.8)
         grid = [{"sigma": s, "tau_start": t} for s in (3.0, 5.0, 7.0) for t in taus]
-        return at_the_edge({"grid": grid, "best": {"sigma": sigma, "tau_start": tau}})
+        return advice({"grid": grid, "best": {"sigma": sigma, "tau_start": tau, "validity": validity}})
 
-    assert said(5.0, 0.7) == said(5.0, None) == []
-    assert said(7.0, 0.7) == ["sigma 7 is the largest that was tried"]
-    assert said(3.0, 0.6) == ["sigma 3 is the least that was tried", "tau_start 0.6 is the least that was tried"]
+    assert said(5.0, 0.7) == said(5.0, None) == ""
+    assert said(7.0, None) == "sigma 7 is the largest that was tried; others may do better: --sigmas"
+    both = "sigma 3 is the least that was tried; tau_start 0.6 is the least that was tried; others may do better: "
+    assert said(3.0, 0.6) == f"{both}--sigmas, --tau-starts"
+    assert said(3.0, 0.6, validity=0.0) == "no setting gave a valid board; train longer first"
 
 
-def test_tuning_says_that_others_may_do_better(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["tune", str(run), "--rule", "em", "--count", "5", "--steps", "2", "--as-is"]
-    assert main([*words, "--sigmas", "0.1,0.2"]) == 0
-    assert "was tried; others may do better: --sigmas, --tau-starts" in capsys.readouterr().err
-    assert main([*words, "--sigmas", "0.1"]) == 0  # no grid, no edge
-    assert "was tried" not in capsys.readouterr().err
+def test_tuning_says_where_it_found_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", str(run), "--rule", "em", "--count", "5", "--steps", "2", "--as-is", "--sigmas", "0.1,0.2"]
+    assert main(words) == 0
+    assert capsys.readouterr().err == "letgo: no setting gave a valid board; train longer first\n"
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_tuning_refuses_test_instances(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

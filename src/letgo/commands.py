@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
@@ -77,6 +78,8 @@ def _parse_words(solver: Solver, puzzles: list[str]) -> Problem:
 def solve(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     name, puzzles = _name_and_puzzles(args.words)
+    if puzzles and os.path.isfile(puzzles[0]):
+        raise LetgoError(f"{puzzles[0]} is a file; to solve what is in it: --file {puzzles[0]}")
     if name is None and args.model is None and puzzles and re.match("[a-z]{3}", puzzles[0]):
         known = ", ".join(dict.fromkeys([*TASKS, *shipped()]))
         raise LetgoError(f"no task, model or run folder '{puzzles[0]}'; there are {known}")

@@ -17,7 +17,7 @@ from letgo.progress import Progress
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 from letgo.tune import (
-    at_the_edge,
+    advice,
     data_used,
     keep_checkpoint,
     pick_checkpoint,
@@ -70,8 +70,8 @@ def _run(args: argparse.Namespace) -> int:
         path = tuning_file(tuned.folder, args.rule, None if regime == usual else regime)
         write_json(path, {**table, "checkpoint": tuned.picked})
     print(json.dumps(table if args.json else table["best"]))
-    if (edges := at_the_edge(table)) and not args.quiet:
-        print(f"letgo: {'; '.join(edges)}; others may do better: --sigmas, --tau-starts", file=sys.stderr)
+    if (said := advice(table)) and not args.quiet:
+        print(f"letgo: {said}", file=sys.stderr)
     return 0
 
 

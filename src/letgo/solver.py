@@ -268,7 +268,8 @@ class Solver:
     ) -> list[Answer]:
         """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved.
 
-        Without, every try goes to its end, and of several the board that the network believes most is the answer.
+        Without, every try goes to its end, and of several the board that the network believes most is the answer; one
+        that breaks a rule is not handed out.
         """
         problem, steps = self.parse(puzzles), self.steps(steps)
         if tries < 1:

@@ -89,6 +89,8 @@ class Run:
             _check_same_run(config, state, out)
         elif any((out / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
             raise LetgoError(f"{out} holds a run without its state.pt; restore that file or choose another --out")
+        elif (out / "config.json").exists() and not _is_config(out / "config.json"):
+            raise LetgoError(f"{out / 'config.json'} is no configuration of letgo; choose another --out")
         return Run(config, out, state)
 
     @property
@@ -168,6 +170,14 @@ class Run:
         save_weights(self.out / "model.safetensors", state["ema"])
         save_state(self.out / "state.pt", state)
         self.state = state
+
+
+def _is_config(path: Path) -> bool:
+    try:
+        Config.from_dict(read_json(path))
+    except LetgoError:
+        return False
+    return True
 
 
 Report = Callable[[int, int, float, dict[str, float]], None]  # step, of how many, steps per second, losses

@@ -107,14 +107,19 @@ def _best(grid: list[dict[str, Any]]) -> dict[str, Any]:
     return {key: best[key] for key in ("sigma", "tau_start", "validity")}
 
 
-def at_the_edge(table: dict[str, Any]) -> list[str]:
-    """Settings beyond which nothing was tried, in words."""
-    said = []
+def advice(table: dict[str, Any]) -> str:
+    """What a user should know of the best setting: that it lies at the edge of what was tried, or is worth nothing."""
+    best = table["best"]
+    if not best["validity"]:
+        return "no setting gave a valid board; train longer first"
+    edges, options = [], []
     for key in ("sigma", "tau_start"):
-        tried, best = {row[key] for row in table["grid"]}, table["best"][key]
-        if len(tried) > 1 and best in (min(tried), max(tried)):
-            said.append(f"{key} {best:g} is the {'least' if best == min(tried) else 'largest'} that was tried")
-    return said
+        tried = {row[key] for row in table["grid"]}
+        if len(tried) > 1 and best[key] in (min(tried), max(tried)):
+            end = "least" if best[key] == min(tried) else "largest"
+            edges.append(f"{key} {best[key]:g} is the {end} that was tried")
+            options.append(f"--{key.replace('_', '-')}s")
+    return f"{'; '.join(edges)}; others may do better: {', '.join(options)}" if edges else ""
 
 
 def kept_weights(folder: Path) -> Iterator[tuple[int, str, Weights]]:

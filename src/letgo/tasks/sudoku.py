@@ -88,7 +88,10 @@ class Sudoku(Task):
         """One character per cell, row by row: a symbol, or '.' or '0' for a blank."""
         text = text.strip()
         if len(text) != self.cells:
-            raise LetgoError(f"expected {self.cells} cells, got {len(text)}; one puzzle per line, '.' for a blank")
+            more = "; 4x4 is the model sudoku-mini's" if len(text) == 16 else ""
+            raise LetgoError(
+                f"expected {self.cells} cells, got {len(text)}; one puzzle per line, '.' for a blank{more}"
+            )
         symbols = [self._symbol(letter, cell) for cell, letter in enumerate(text)]
         solution = torch.tensor([[symbol or 0 for symbol in symbols]])
         given = torch.tensor([[symbol is not None for symbol in symbols]])
