@@ -125,13 +125,13 @@ def test_settings_at_the_edge_of_the_grid_are_named() -> None:
     assert said(7.0, None) == "sigma 7 is the largest that was tried; others may do better: --sigmas"
     both = "sigma 3 is the least that was tried; tau_start 0.6 is the least that was tried; others may do better: "
     assert said(3.0, 0.6) == f"{both}--sigmas, --tau-starts"
-    assert said(3.0, 0.6, validity=0.0) == "no setting gave a valid board; train longer first"
+    assert said(3.0, 0.6, validity=0.0) == "no setting gave a valid board; train longer, or sample with more --steps"
 
 
 def test_tuning_says_where_it_found_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tune", str(run), "--rule", "em", "--count", "5", "--steps", "2", "--as-is", "--sigmas", "0.1,0.2"]
     assert main(words) == 0
-    assert capsys.readouterr().err == "letgo: no setting gave a valid board; train longer first\n"
+    assert capsys.readouterr().err == "letgo: no setting gave a valid board; train longer, or sample with more --steps\n"
     assert main([*words, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 

@@ -111,7 +111,7 @@ def advice(table: dict[str, Any]) -> str:
     """What a user should know of the best setting: that it lies at the edge of what was tried, or is worth nothing."""
     best = table["best"]
     if not best["validity"]:
-        return "no setting gave a valid board; train longer first"
+        return "no setting gave a valid board; train longer, or sample with more --steps"
     edges, options = [], []
     for key in ("sigma", "tau_start"):
         tried = {row[key] for row in table["grid"]}
