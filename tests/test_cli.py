@@ -111,6 +111,11 @@ def numbers(text: str) -> dict[str, Any]:
         ("train sudoku-mini --out OUT --precision fp16 --device cpu", "fp16 training needs a GPU"),
         ("train sudoku-mini --out OUT --data nowhere.npz", "nowhere.npz"),
         ("train sudoku-mini --out RUN --steps 9 --batch 5 --boards 20", "was started with batch=4, not 5"),
+        ("train sudoku-mini --out ", "--out: expected a path, got nothing"),
+        ("evaluate  --rule ddpm", "no model named; name a run folder or a shipped model: sudoku, "),
+        ("train sudoku-baseline --out OUT --simple-weight .5", "--simple-weight is for self-correction, and sudoku-b"),
+        ("train sudoku-baseline --out OUT --full-gradient", "has none; train sudoku"),
+        ("reproduce table1 --quick --page RUN/config.json/x.md", "--page "),
         ("tune RUN --rule ddpm", "invalid choice: 'ddpm'"),
         ("train connectivity --optimizer muon --out OUT", "muon is for Transformers"),
         ("tune RUN@1 --rule em --count 5", "settings of its step 1 for those of its model; give --out FILE"),
@@ -142,7 +147,7 @@ def test_a_fault_costs_one_line_and_code_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # nothing here may go online
-    said = [word.replace("RUN", run).replace("OUT", str(tmp_path / "out")) for word in words.split()]
+    said = [word.replace("RUN", run).replace("OUT", str(tmp_path / "out")) for word in words.split(" ")]
     assert main(said) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -406,6 +411,32 @@ def test_a_report_as_json_and_as_text(run: str, tmp_path: Path, capsys: pytest.C
     assert "sudoku 8  ddpm  3 steps, seed 5" in text
     assert "pass@2" in text
     assert "54 network calls" in text
+
+
+def test_a_sampler_that_diverged_says_so_in_valid_json(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.json"
+    assert (
+        main(["evaluate", run, "--rule", "em", "--sigma", "1e30", "--count", "3", "--steps", "9", "--out", str(out)])
+        == 0
+    )
+    said = capsys.readouterr()
+    assert "codeword_distance  not a number: the sampler diverged  n=3" in said.out
+    assert said.err == "letgo: the sampler diverged: 9 steps are too few for this sigma\n"
+    report = json.loads(out.read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert report["codeword_distance"] == {"value": None, "low": None, "high": None, "n": 3}
+
+
+@pytest.mark.parametrize("best", ["{}", '{"sigma": "a"}', '{"sigma": true}', '{"sigma": 1, "tau_start": "b"}', "3"])
+def test_a_damaged_tuning_is_said_in_a_line(best: str, run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(run) / "tune-em.json"
+    path.write_text(f'{{"best": {best}}}')
+    try:
+        assert main(["evaluate", run, "--rule", "em", "--count", "3"]) == 2
+    finally:
+        path.unlink()
+    assert "tune-em.json holds no tuned settings" in capsys.readouterr().err
 
 
 def test_one_board_has_no_interval_and_still_a_report(run: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,21 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
         raise KeyboardInterrupt
     assert path.read_bytes() == b"old\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    real, link, pipe = write(tmp_path / "real", "old"), tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(real)
+    os.mkfifo(pipe)
+    with written_atomically(link) as file:
+        file.write(b"new")
+    assert (link.is_symlink(), real.read_bytes()) == (True, b"new")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with written_atomically(pipe) as file:
+        file.write(b"through")
+    assert os.read(reader, 99) == b"through"
+    assert pipe.is_fifo()
+    os.close(reader)
 
 
 def full_disk(path: Path) -> None:

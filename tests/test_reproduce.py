@@ -271,6 +271,18 @@ def test_a_folder_with_other_files_is_refused_before_anything_is_measured(
     assert [path.name for path in (away / "r").iterdir()] == ["config.json"]
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("solve --quick", "verified solving (never in a quick run"),
+        ("table5 --tasks queens", "table5 (it has sudoku-extreme-baseline, "),
+    ],
+)
+def test_what_cannot_be_measured_is_said(words: str, why: str, away: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["reproduce", *words.split(), "--dry-run", "--out", "r"]) == 0
+    assert f"left out: {why}" in capsys.readouterr().err
+
+
 def test_sudoku_extreme_is_left_out_without_its_file(away: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["reproduce", "table1", "--quick", "--tasks", "sudoku-extreme", "--out", "r"]) == 0
     assert "left out: sudoku-extreme (its test file is not at hand: --data FILE" in capsys.readouterr().err

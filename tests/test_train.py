@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from letgo import train as training
-from letgo.checkpoints import load_model, load_state, load_weights, locked, write_json
+from letgo.checkpoints import load_model, load_state, load_weights, locked, read_json, save_weights, write_json
 from letgo.cli import main
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS, Config
@@ -166,9 +166,10 @@ def test_repeating_a_finished_command_changes_nothing(tmp_path: Path) -> None:
 def test_a_finished_run_keeps_the_weights_that_were_chosen_since(tmp_path: Path) -> None:
     go(MINI, tmp_path)
     choose_weights(tmp_path, lambda weights: float(weights is load_state), 8)
-    (tmp_path / "model.safetensors").write_bytes(b"another checkpoint")
+    save_weights(tmp_path / "model.safetensors", {"another": torch.ones(3)})
+    chosen = (tmp_path / "model.safetensors").read_bytes()
     assert not go(MINI, tmp_path).trained
-    assert (tmp_path / "model.safetensors").read_bytes() == b"another checkpoint"
+    assert (tmp_path / "model.safetensors").read_bytes() == chosen
     assert (tmp_path / "validation.json").exists()
 
 
@@ -179,6 +180,28 @@ def test_a_deleted_model_comes_back_from_the_state(tmp_path: Path) -> None:
     model.unlink()
     assert not go(MINI, tmp_path).trained
     assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_damaged_file_comes_back_from_the_state(name: str, tmp_path: Path) -> None:
+    go(MINI, tmp_path)
+    before = contents(tmp_path)
+    (tmp_path / name).write_text("{")
+    (tmp_path / "validation.json").write_text("{")
+    assert not go(MINI, tmp_path).trained
+    assert contents(tmp_path) == before
+
+
+def test_a_run_that_never_took_a_step_may_begin_anew(tmp_path: Path, after: Callable[..., None]) -> None:
+    def fail(trainer: Trainer) -> None:
+        if trainer.config.batch == 6:
+            raise MemoryError
+
+    after(1, fail)
+    with pytest.raises(MemoryError):
+        go(replace(MINI, batch=6), tmp_path)
+    assert go(MINI, tmp_path).step == MINI.steps
+    assert read_json(tmp_path / "config.json")["batch"] == MINI.batch
 
 
 @pytest.mark.parametrize(("step", "kind"), [(10, "raw"), (10, "ema"), (20, "raw"), (20, "ema")])

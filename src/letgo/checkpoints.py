@@ -114,9 +114,17 @@ def read_tuning(folder: Path, rule: str, regime: str | None = None) -> dict[str,
     if path is None:
         return {}
     table = read_json(path)
-    if not isinstance(table, dict) or not isinstance(table.get("best"), dict):
+    if not isinstance(table, dict) or not _is_setting(table.get("best")):
         raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
     return table
+
+
+def _is_setting(best: object) -> bool:
+    """A sigma, and a tau_start where the rule has one."""
+    if not isinstance(best, dict):
+        return False
+    numbers = (best.get("sigma"), best.get("tau_start") or 0.0)
+    return all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
 
 
 def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
@@ -180,6 +188,8 @@ def own_name(model: str) -> str:
 
 def locate(model: str) -> tuple[Path, int | None]:
     """The folder, and the step if one was named, of a shipped name (or a task), a run folder, RUN@STEP or hub:ID."""
+    if not model:
+        raise LetgoError(f"no model named; name a run folder or a shipped model: {', '.join(shipped())}")
     model = own_name(model)
     if model in shipped():
         return Path(str(resources.files("letgo") / "shipped" / model)), None
@@ -229,8 +239,9 @@ def _build(path: Path) -> tuple[Config, torch.nn.Module]:
     try:
         config = Config.from_dict(values)
         return config, config.build_model()
-    except (LetgoError, TypeError) as error:  # a TypeError is an option that no network has
-        raise LetgoError(f"{path}: {error}; restore the file, or use another run") from None
+    except (LetgoError, ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]  # but for ours, an option that no network has, or a value that none can
+        raise LetgoError(f"{path}: {reason}; restore the file, or use another run") from None
 
 
 def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:

@@ -45,6 +45,12 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got nothing; is a variable of the shell unset?")
+    return Path(text)
+
+
 def seed(text: str) -> int:
     """32 bits: a training step's seed is (seed, step)."""
     if not text.isdecimal() or int(text) >= 2**32:
@@ -146,7 +152,7 @@ def build_parser() -> Parser:
 
     train = commands.add_parser("train", help="train a preset, or go on with a run")
     train.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
-    train.add_argument("--out", type=Path, metavar="RUN", help="the run folder; repeat the command to resume")
+    train.add_argument("--out", type=_path, metavar="RUN", help="the run folder; repeat the command to resume")
     train.add_argument("--init", metavar="M", help="start from this model's weights instead of random ones")
     train.add_argument("--data", help="training instances: .npz, .csv(.gz), a folder, or hub; default: generated")
     train.add_argument("--steps", type=at_least(1), help="optimiser steps; schedules follow this number")
@@ -190,7 +196,7 @@ def build_parser() -> Parser:
     evaluate.add_argument("--passes", type=at_least(1), default=1, help="k of pass@k, and of the network's own choice")
     evaluate.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
     evaluate.add_argument("--json", action="store_true")
-    evaluate.add_argument("--out", type=Path, help="write the JSON report here")
+    evaluate.add_argument("--out", type=_path, help="write the JSON report here")
     evaluate.add_argument("--plain", action="store_true", help="no compilation: quicker for a short measurement")
     _sampler(evaluate)
     _common(evaluate)
@@ -211,7 +217,7 @@ def build_parser() -> Parser:
     tune.add_argument("--plain", action="store_true", help="no compilation")
     tune.add_argument("--batch", type=at_least(1))
     tune.add_argument("--json", action="store_true")
-    tune.add_argument("--out", type=Path, help="write here instead of RUN/tune-RULE.json and leave RUN as it is")
+    tune.add_argument("--out", type=_path, help="write here instead of RUN/tune-RULE.json and leave RUN as it is")
     _common(tune)
 
     bench = commands.add_parser("bench", help="measure speed: ours, the plain path and a diffusers loop")
@@ -224,14 +230,14 @@ def build_parser() -> Parser:
     bench.add_argument("--seeds", type=at_least(1), default=1, help="models trained together (default 1)")
     bench.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto", help="of sampling in `ours`")
     bench.add_argument("--json", action="store_true")
-    bench.add_argument("--out", type=Path, help="write the JSON report here")
+    bench.add_argument("--out", type=_path, help="write the JSON report here")
     _common(bench)
 
     reproduce = commands.add_parser("reproduce", help="measure the paper's tables and write the page of results")
     reproduce.add_argument("names", nargs="*", metavar="TABLE", help="table1, table5, ...; `--list` shows all")
     reproduce.add_argument("--list", action="store_true", help="what can be reproduced")
     reproduce.add_argument("--quick", action="store_true", help="DDPM and Tweedie, n = 16, pass@1: minutes on a CPU")
-    reproduce.add_argument("--models", type=Path, metavar="FOLDER", help="holds run folders X, X-baseline, X.s1, ...")
+    reproduce.add_argument("--models", type=_path, metavar="FOLDER", help="holds run folders X, X-baseline, X.s1, ...")
     reproduce.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     reproduce.add_argument("--count", type=boards, help="instances per cell (default: the paper's)")
     reproduce.add_argument("--seeds", type=_list_of(seed), help="training seeds (default 0,1,2, as far as trained)")
@@ -240,9 +246,9 @@ def build_parser() -> Parser:
     reproduce.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
     reproduce.add_argument("--also", type=_list_of(str), help="other recipes to measure beside the paper's")
     reproduce.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="the JSON (default results; quick: results/quick)"
+        "--out", type=_path, metavar="FOLDER", help="the JSON (default results; quick: results/quick)"
     )
-    reproduce.add_argument("--page", type=Path, metavar="FILE", help="write the page here (default docs/results.md)")
+    reproduce.add_argument("--page", type=_path, metavar="FILE", help="write the page here (default docs/results.md)")
     reproduce.add_argument("--force", action="store_true", help="measure again what is there already")
     reproduce.add_argument("--dry-run", action="store_true", help="print the commands that are missing and stop")
     reproduce.add_argument("--batch", type=at_least(1), help="boards sampled together")
@@ -301,7 +307,9 @@ def main(argv: list[str] | None = None) -> int:
         full = isinstance(error, MemoryError) or re.search("(allocate|out of) memory", str(error))  # torch says so
         if debug or not full:
             raise
-        return _complain("not enough memory for that; ask for less at a time (--count, --batch)")
+        return _complain(
+            "not enough memory for that; ask for less at a time: a smaller --batch, or --count where there is one"
+        )
 
 
 def _complain(text: str, code: int = 2) -> int:

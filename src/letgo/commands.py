@@ -201,6 +201,8 @@ def evaluate(args: argparse.Namespace) -> int:
         print(json.dumps(report, indent=2))
     else:
         print(summary(report))
+    if report["codeword_distance"]["value"] is None and not args.quiet:
+        print(f"letgo: the sampler diverged: {report['steps']} steps are too few for this sigma", file=sys.stderr)
     return 0
 
 
@@ -208,6 +210,8 @@ def summary(report: dict[str, Any]) -> str:
     """The report as a few lines for a reader."""
 
     def span(score: dict[str, Any]) -> str:
+        if score["value"] is None:
+            return f"not a number: the sampler diverged  n={score['n']}"
         known = score["low"] is not None  # one board has no spread to judge by
         interval = f"  [{score['low']:.4f}, {score['high']:.4f}]" if known else ""
         return f"{score['value']:.4f}{interval}  n={score['n']}"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from letgo.data.files import written_atomically
+from letgo.data.files import refuse_unwritable, written_atomically
 from letgo.errors import LetgoError
 from letgo.paper import RULES, TABLE5, TABLES
 from letgo.progress import Progress
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.quick and args.out is None:
         out = out / "quick"
     session = make_session(args, out)
+    refuse_unwritable(args.page, "--page")
     for name in session.store.models():  # files that are no reports are found before the work, not after it
         session.store.reports(name)
     _measure(session, names)
@@ -119,6 +120,8 @@ def _measure(session: Session, names: list[str]) -> None:
         run_tables(session, grids)
     if "solve" in names:
         run_solve(session)
+        if session.limits.quick:
+            session.skipped["verified solving"] = "never in a quick run; leave --quick out"
     if "table5" in names:
         run_tune(session, tuple(TABLE5))
     if "table15" in names:

@@ -44,6 +44,11 @@ def configure(args: argparse.Namespace) -> Config:
         "simple_weight": args.simple_weight,
     }
     config = replace(config, **{k: v for k, v in given.items() if v is not None})
+    if config.objective == "simple" and (args.full_gradient or args.simple_weight is not None):
+        flag = "--full-gradient" if args.full_gradient else "--simple-weight"
+        raise LetgoError(
+            f"{flag} is for self-correction, and {config.name} has none; train {config.name.removesuffix('-baseline')}"
+        )
     if config.optimizer == "muon" and config.network != "transformer":
         raise LetgoError(f"muon is for Transformers, and {config.name} has another network; leave --optimizer out")
     return config

@@ -139,6 +139,10 @@ class EulerMaruyama:
     sigma: float
     tau_start: float | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.sigma < math.inf or (self.tau_start is not None and not 0 <= self.tau_start <= 1):
+            raise LetgoError(f"sigma must be >= 0 and tau_start in [0, 1], got {self.sigma} and {self.tau_start}")
+
     def sigma_at(self, t: Time) -> Time:
         if self.tau_start is None or self.tau_start >= 1:
             return torch.full_like(t, self.sigma)
@@ -186,8 +190,6 @@ def make_rule(name: str, sigma: float | None = None, tau_start: float | None = N
             )
         if name == "em" and tau_start is not None:
             raise LetgoError("rule 'em' keeps sigma constant and takes no tau_start; use em-decay")
-        if not 0 <= sigma < math.inf or (tau_start is not None and not 0 <= tau_start <= 1):
-            raise LetgoError(f"sigma must be >= 0 and tau_start in [0, 1], got {sigma} and {tau_start}")
         rule = EulerMaruyama(sigma, tau_start)
     else:
         raise LetgoError(f"unknown rule '{name}'; choose one of {', '.join(RULES)}")

@@ -36,9 +36,10 @@ class Estimate(ABC):
     def interval95(self) -> tuple[float, float]: ...
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """For JSON: a bound that is not known is null."""
-        low, high = (bound if math.isfinite(bound) else None for bound in self.interval95)
-        return {"value": self.value, "low": low, "high": high, "n": self.n}
+        """For JSON, which has no NaN: a bound that is not known is null, and so is all of a sampler that diverged."""
+        value, low, high = (x if math.isfinite(x) else None for x in (self.value, *self.interval95))
+        known = value is not None
+        return {"value": value, "low": low if known else None, "high": high if known else None, "n": self.n}
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ class Solver:
 
     def clues(self, problem: Problem, soft_until: float | None = None) -> Clues:
         values = self.codec.encode(problem.solution.to(self.device))
+        if soft_until is not None and math.isnan(soft_until):
+            raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
         return Clues(values, problem.given.to(self.device), math.inf if soft_until is None else soft_until)
 
     def denoise(self, context: Tensor | None, precision: str | None = None) -> Callable[[State, Time], State]:

@@ -85,7 +85,9 @@ class Run:
     @staticmethod
     def open(config: Config, out: Path) -> Run:
         state = load_state(out / "state.pt") if (out / "state.pt").exists() else None
-        if state is not None:
+        if state is not None and state["step"] == 0 and state["config"] != config.as_dict():
+            state = None  # it never took a step, for want of memory perhaps: begin anew
+        elif state is not None:
             _check_same_run(config, state, out)
         elif any((out / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
             raise LetgoError(f"{out} holds a run without its state.pt; restore that file or choose another --out")
@@ -142,12 +144,13 @@ class Run:
         save_weights(self.out / "checkpoints" / f"{step}.safetensors", both, torch.float16)
 
     def repair(self) -> None:
-        """A model that was deleted comes back: the weights that validation.json names, else the state's average."""
-        if self.state is None or (self.out / "model.safetensors").exists():
+        """A model or configuration that was lost or damaged comes back: the weights that validation.json names, else
+        the state's average."""
+        if self.state is None or (_is_model(self.out / "model.safetensors") and _is_config(self.out / "config.json")):
             return
         kind, weights = "ema", self.state["ema"]
         if (self.out / "validation.json").exists():
-            chosen = read_json(self.out / "validation.json")
+            chosen = _chosen(self.out / "validation.json")
             named = self.kept(chosen.get("step"), chosen.get("weights"))
             if named is None:
                 self.forget()
@@ -178,6 +181,23 @@ def _is_config(path: Path) -> bool:
     except LetgoError:
         return False
     return True
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        load_weights(path)
+    except LetgoError:
+        return False
+    return True
+
+
+def _chosen(path: Path) -> dict[str, Any]:
+    """What validation preferred; nothing where the file cannot say."""
+    try:
+        found = read_json(path)
+    except LetgoError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 Report = Callable[[int, int, float, dict[str, float]], None]  # step, of how many, steps per second, losses

@@ -310,7 +310,7 @@ class Trainer:
 
     def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str, model: int = 0) -> None:
         if self.shapes != {name: value.shape for name, value in weights.items()}:
-            raise LetgoError(f"{whose} belongs to another network than {self.config.name}")
+            raise LetgoError(f"{whose} belongs to another network than {self.config.name}; name another preset or run")
         self._matrix(kind)[model].copy_(pack(weights, self.shapes))
 
     def state(self, model: int = 0) -> dict[str, Any]:

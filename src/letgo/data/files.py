@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,21 +78,33 @@ def refuse_to_overwrite(path: FilePath, force: bool) -> None:
         raise LetgoError(f"{target}: exists already; pass --force to replace it, or choose another name")
 
 
-def refuse_unwritable(path: Path | None) -> None:
-    """Before the work, not after it: an --out that cannot be written."""
-    if path is None:
+def refuse_unwritable(path: Path | None, option: str = "--out") -> None:
+    """Before the work, not after it: a file that cannot be written."""
+    if path is None or _is_stream(path):
         return
     if path.is_dir():
-        raise LetgoError(f"--out {path}: this is a directory; name a file in it")
+        raise LetgoError(f"{option} {path}: this is a directory; name a file in it")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise LetgoError(f"--out {path}: {folder} cannot be written to; choose another place")
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell, least of all to root
+            pass
+    except OSError:
+        raise LetgoError(f"{option} {path}: {folder} cannot be written to; choose another place") from None
+
+
+def _is_stream(path: Path) -> bool:
+    """A device, a pipe, /dev/stdout: it is written to, where a file would be replaced."""
+    return path.exists() and (not path.is_file() or path.absolute().parts[1:2] in (("dev",), ("proc",)))
 
 
 @contextmanager
 def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
     """A temporary file in the same folder, which takes the name only when all of it is on the disk."""
-    target = Path(path)
+    if _is_stream(Path(path)) and not Path(path).is_dir():
+        with _faults_of(path), Path(path).open("wb") as stream:
+            yield stream
+        return
+    target = Path(os.path.realpath(path))  # a link stays one
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     with _faults_of(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -304,6 +304,8 @@ def run_solve(session: Session) -> None:
 
 def run_tune(session: Session, models: tuple[str, ...]) -> None:
     """Table 5: what tuning chose, copied beside the other results."""
+    if not any(session.limits.task(model.removesuffix("-baseline")) for model in models):
+        session.skipped["table5"] = f"it has {', '.join(models)} alone"
     for model in models:
         if not session.limits.task(model.removesuffix("-baseline")):
             continue
