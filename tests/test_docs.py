@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from letgo import cli, tasks
-from letgo.checkpoints import shipped
+from letgo.checkpoints import locate, shipped
 from letgo.commands_reproduce import TARGETS
 from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
 from letgo.presets import PRESETS
 from letgo.reproduce import plots
+from letgo.reproduce.measure import weights_digest
 from letgo.reproduce.page import Page
 from letgo.reproduce.store import Store, split_seed
 from letgo.solver import load
@@ -56,6 +57,15 @@ def test_the_page_of_results_is_what_the_result_files_hold():
     store = Store(ROOT / "results")
     assert (ROOT / "docs" / "results.md").read_text() == Page(store).text()
     assert plots.drawn_digest(ROOT / "docs" / "assets" / "table1.svg") == plots.digest(plots.table1_points(store))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_the_figures_of_a_shipped_model_are_of_the_shipped_weights(name: str):
+    store, digest = Store(ROOT / "results"), weights_digest(locate(name)[0] / "model")
+    solved = [r for r in store.reports("solve") if r["model"] == name]
+    for report in (*store.reports(name), *solved):
+        kept = report.get("weights", "").startswith("fp16, as kept")  # of an earlier step, on purpose
+        assert kept or report.get("weights_sha256", digest) == digest, report["command"]
 
 
 def test_every_result_names_its_command_and_every_note_a_cell():

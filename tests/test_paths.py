@@ -10,8 +10,9 @@ from jaxtyping import TypeCheckError
 from torch import Tensor, distributions
 from torch.testing import assert_close
 
+from letgo.errors import LetgoError
 from letgo.models.denoiser import ExactDenoiser, NoiseDenoiser, VelocityDenoiser
-from letgo.paths import PATHS, CosinePath, GaussianPath, LinearPath
+from letgo.paths import PATHS, CosinePath, GaussianPath, LinearPath, TablePath
 
 CONVERSIONS = ["eps", "score", "velocity", "x0_from_eps", "x0_from_score", "x0_from_velocity"]
 INTERIOR = torch.linspace(0.01, 0.99, 23, dtype=torch.float64).view(-1, 1, 1)
@@ -49,6 +50,20 @@ def test_derivatives_agree_with_autograd(path: GaussianPath, name: str) -> None:
     t = torch.linspace(0, 1, 21, dtype=torch.float64).view(-1, 1, 1).requires_grad_()
     (derivative,) = torch.autograd.grad(getattr(path, name)(t).sum(), t)
     assert_close(getattr(path, f"d{name}")(t.detach()), derivative)
+
+
+def test_a_table_of_the_cosine_path_is_nearly_that_path() -> None:
+    steps = torch.arange(1, 4001, dtype=torch.float64) / 4000
+    table, cosine = TablePath(torch.cos(math.pi / 2 * steps) ** 2), CosinePath()
+    for name, near in (("alpha", 1e-6), ("beta", 1e-6), ("dalpha", 1e-3), ("dbeta", 2e-2)):  # slopes of chords
+        assert_close(getattr(table, name)(INTERIOR), getattr(cosine, name)(INTERIOR), rtol=0, atol=near)
+    assert (table.alpha(at(0)), table.beta(at(0))) == (1, 0)
+
+
+@pytest.mark.parametrize("numbers", [[], [0.5, 0.9], [1.0, 0.5], [0.9, -0.1], [0.9, math.nan], [[0.9, 0.5]]])
+def test_a_table_that_is_no_schedule_is_refused(numbers: list[float]) -> None:
+    with pytest.raises(LetgoError, match="must be one row of numbers that fall"):
+        TablePath(torch.tensor(numbers))
 
 
 def test_velocity_is_the_time_derivative_of_the_state(path: GaussianPath) -> None:

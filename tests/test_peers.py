@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from letgo.kernels import Rule, Transition, ddim, ddpm, euler, generalized_ddim, tweedie
-from letgo.models.denoiser import ExactDenoiser
-from letgo.paths import CosinePath, GaussianPath, LinearPath
+from letgo.models.denoiser import ExactDenoiser, NoiseDenoiser
+from letgo.paths import CosinePath, GaussianPath, LinearPath, TablePath
 from letgo.sampling import uniform_grid
 
 STEPS, SHAPE = 50, (3, 4, 5)
@@ -77,6 +77,33 @@ def test_ddpm_agrees_with_diffusers() -> None:
         return scheduler.step(x0_hat, STEPS - 1 - i, x, generator=generator).prev_sample
 
     assert_close(ours, run_peer(step, ours[0], CosinePath()), **TOLERANCE)
+
+
+@pytest.mark.parametrize(("rule", "eta"), [(ddim, 0.0), (ddpm, 1.0)])
+@pytest.mark.parametrize("jump", [1, 5])
+def test_a_noise_network_with_the_linear_schedule_of_diffusers_agrees_with_it(
+    rule: Rule, eta: float, jump: int
+) -> None:
+    """A network of eps trained for 250 steps, sampled in all of them or every fifth."""
+    scheduler = diffusers.DDIMScheduler(num_train_timesteps=250, clip_sample=False, timestep_spacing="trailing")
+    scheduler.set_timesteps(250 // jump)
+    path, noises = TablePath(scheduler.alphas_cumprod), [torch.randn(SHAPE) for _ in scheduler.timesteps]
+    exact = exact_denoiser(path)
+
+    def network(x: Tensor, timestep: Tensor) -> Tensor:  # as diffusers calls it
+        t = ((timestep + 1) / 250).view(1, 1, 1)
+        return path.eps(x, exact(x, t), t)
+
+    denoise = NoiseDenoiser(lambda x, t: network(x, (250 * t).round().flatten()[0] - 1), path)
+    ours = theirs = torch.randn(SHAPE, generator=torch.Generator().manual_seed(2))
+    grid = uniform_grid(250 // jump).view(-1, 1, 1, 1)
+    for timestep, (t, s), noise in zip(scheduler.timesteps, pairwise(grid), noises, strict=True):
+        assert timestep + 1 == round(250 * float(t))
+        ours = rule(Transition(path, denoise, ours, denoise(ours, t), t, s)).sample(noise)
+        theirs = scheduler.step(
+            network(theirs, timestep), int(timestep), theirs, eta=eta, variance_noise=noise
+        ).prev_sample
+        assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
 def test_ddim_agrees_with_diffusers() -> None:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from letgo.errors import LetgoError
 from letgo.shapes import State, Time
 
 
@@ -90,6 +91,41 @@ class LinearPath(GaussianPath):
 
     def dbeta(self, t: Time) -> Time:
         return torch.ones_like(t)
+
+
+class TablePath(GaussianPath):
+    """A schedule that a network of your own was trained with, as its T values of alphas_cumprod (diffusers' name).
+
+    Training step i is t = (i + 1) / T, where alpha^2 = alphas_cumprod[i]; between them alpha is linear. beta^2 is
+    1 - alpha^2.
+    """
+
+    def __init__(self, alphas_cumprod: Tensor):
+        squares = alphas_cumprod.double().cpu()
+        falls = squares.ndim == 1 and len(squares) > 0 and bool((squares.diff() < 0).all())
+        if not falls or not 0 <= float(squares[-1]) <= float(squares[0]) < 1:
+            raise LetgoError("alphas_cumprod must be one row of numbers that fall from below 1 to 0 or more")
+        self.table = torch.cat([squares.new_ones(1), squares]).sqrt()
+
+    def _part(self, t: Time) -> tuple[Tensor, Time, Time]:
+        """How far t lies in its part of the table, and alpha at both ends of it."""
+        table, last = self.table.to(t), len(self.table) - 1
+        start = (t * last).floor().clamp(0, last - 1).long()
+        return t * last - start, table[start], table[start + 1]
+
+    def alpha(self, t: Time) -> Time:
+        along, start, end = self._part(t)
+        return torch.lerp(start, end, along)
+
+    def beta(self, t: Time) -> Time:
+        return (1 - self.alpha(t) ** 2).clamp(min=0).sqrt()
+
+    def dalpha(self, t: Time) -> Time:
+        _, start, end = self._part(t)
+        return (len(self.table) - 1) * (end - start)
+
+    def dbeta(self, t: Time) -> Time:
+        return _divide(-self.alpha(t) * self.dalpha(t), self.beta(t))
 
 
 PATHS: dict[str, type[GaussianPath]] = {"cosine": CosinePath, "linear": LinearPath}

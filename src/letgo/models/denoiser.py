@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -24,7 +25,7 @@ class Denoiser(Protocol):
 class VelocityDenoiser(nn.Module):
     """How a foreign velocity network (rectified flow) enters: converted once, at the door."""
 
-    def __init__(self, network: nn.Module, path: GaussianPath):
+    def __init__(self, network: Callable[[State, Time], State], path: GaussianPath):
         super().__init__()
         self.network, self.path = network, path
 
@@ -35,7 +36,7 @@ class VelocityDenoiser(nn.Module):
 class NoiseDenoiser(nn.Module):
     """How a foreign noise network (eps-prediction) enters."""
 
-    def __init__(self, network: nn.Module, path: GaussianPath):
+    def __init__(self, network: Callable[[State, Time], State], path: GaussianPath):
         super().__init__()
         self.network, self.path = network, path
 

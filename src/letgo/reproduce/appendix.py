@@ -145,7 +145,9 @@ def training(store: Store) -> str:
 
 
 def _rate(name: str, run: dict[str, Any]) -> str:
-    """What the learning rate did, as the commands and the preset have it."""
+    """What the learning rate did, as the commands and the preset have it; a run that ended early says it itself."""
+    if "rate" in run:
+        return str(run["rate"])
     if not run.get("commands") or not run.get("steps"):
         return "?"
     preset, last = PRESETS.get(split_seed(name)[0]), run["commands"][-1]

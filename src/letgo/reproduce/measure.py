@@ -48,6 +48,7 @@ class Session:
     say: Callable[[str], None] = print
     progress: Callable[[str], Advance] = lambda label: lambda done, total: None
     skipped: dict[str, str] = field(default_factory=dict)  # what was left out, and why
+    held: int = 0  # reports that were there already
     _solver: tuple[str, Solver] | None = None
     _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
 
@@ -174,6 +175,7 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         return
     facts = {"settings": used, **about(session, solver, where)}
     if not session.force and any(serves(session.store, r, need, seed, facts) for r in session.store.reports(name)):
+        session.held += 1
         return
     words: list[str | int] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime]
     words += ["--steps", need.steps, "--count", need.count, "--seed", seed]
@@ -254,6 +256,7 @@ def solve_model(session: Session, model: str, where: str, columns: list[Column])
         same = [r for r in session.store.reports(SOLVE) if all(r.get(k) == v for k, v in key.items())]
         held = any(r["puzzles"] >= count and not session.store.stale(r, facts) for r in same)
         if held and not session.force:
+            session.held += 1
             continue
         words: list[str | int] = ["reproduce", "solve", "--tasks", column.model, "--count", count]
         words += ["--models", str(session.models)] if session.models and where not in shipped() else []

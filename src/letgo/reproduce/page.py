@@ -32,6 +32,7 @@ from letgo.tune import together
 
 RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
 NOTHING = "not trained yet"
+EQUAL = 0.005  # apart by less, the one is called neither above nor below the other
 ALIKE = ("count", "seed", "steps", "regime", "folds")  # tuned on the same instances in the same way
 QUICK = (
     f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, pass@1, one seed, n = {QUICK_COUNT} where "
@@ -395,7 +396,8 @@ def _signed(difference: float, digits: int) -> str:
 def _above(upper: Result | None, lower: Result | None) -> str:
     if upper is None or lower is None:
         return "-"
-    verdict = "yes" if upper.value > lower.value else "**no**"
+    apart = upper.value - lower.value
+    verdict = "about equal" if abs(apart) < EQUAL else "yes" if apart > 0 else "**no**"
     return f"{verdict}: {lower.value:.3f} -> {upper.value:.3f}"
 
 

@@ -36,9 +36,11 @@ other recipes, or with `-plain` the paper's at its constant rate where the rows 
 miss, and no part of the ordering.
 
 **Repeating one.** The command of every figure is folded away below its table. Seed 0 of most models is shipped, in
-fp16; some of its figures were measured before rounding (`weights` in the reports says so). Commands that name `runs/`
-need that run first: `results/training.json` has the commands that made it. `--data sudoku-extreme`, `mazes`,
-`latin.npz` and their like are what `python tools/pack.py` writes, or a folder with the data set's own files."""
+fp16; some of its figures were measured before rounding (`weights` in the reports says so; `weights_sha256` is the
+shipped file's all the same). `letgo reproduce` shows what is there and measures what is missing; `--force` measures
+again. Commands that name `runs/` need that run first: `results/training.json` has the commands that made it. `--data
+maze-muon`, `latin.npz` and their like are what `python tools/pack.py` writes; `sudoku-extreme` is its pack of the
+stand-in, or a folder with the data set's own files, whose puzzles differ."""
 
 
 def summary(find: Find, missed: Callable[[Result], bool]) -> list[str]:
