@@ -202,6 +202,14 @@ def test_components_are_those_of_scipy(seed, n, density):
     assert components(adjacency.triu().long()) == expected
 
 
-def test_a_graph_needs_two_nodes():
-    with pytest.raises(LetgoError, match="a graph of 1 nodes"):
-        Connectivity(1)
+@pytest.mark.parametrize("nodes", [1, 257, 5000])
+def test_a_graph_has_two_nodes_at_least_and_not_too_many_for_the_memory(nodes: int):
+    with pytest.raises(LetgoError, match=f"a graph of {nodes} nodes: choose 2 to 256"):
+        Connectivity(nodes)
+    with pytest.raises(LetgoError, match=f"a graph of {nodes} nodes|any number of nodes from 2"):
+        Connectivity().generate(1, np.random.default_rng(0), str(nodes))
+
+
+def test_a_graph_as_text_may_be_too_large_too():
+    with pytest.raises(LetgoError, match="a graph of 300 nodes: choose at most 256"):
+        Connectivity().parse("/".join(["0" * 300] * 300))

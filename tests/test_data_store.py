@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,13 @@ def test_an_npz_is_checked_against_the_task(tmp_path: Path, changes: dict[str, A
     assert len(load_npz(npz(tmp_path / "good.npz"), Latin(4))) == 2
     path = npz(tmp_path / "a.npz", **changes)
     assert fault(load_npz, path, Latin(4)).startswith(f"{path}{expected}")
+
+
+def test_graphs_without_their_adjacency_are_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
+    task, path = tasks.get("connectivity"), tmp_path / "a.npz"
+    problem = make(task, 2, seed=0)
+    save(path, replace(problem, context=None), task, {"task": "connectivity", "size": 12})
+    assert fault(load_npz, path, task) == f"{path}: it has no array 'context', the graphs' adjacency; make it again"
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "npy"])

@@ -93,6 +93,8 @@ def _problem(path: FilePath, arrays: dict[str, np.ndarray]) -> Problem:
 def _context(path: FilePath, arrays: dict[str, np.ndarray]) -> Tensor | None:
     context = arrays.get("context")
     if context is None:
+        if _meta(path, arrays)["task"] == "connectivity":
+            raise LetgoError(f"{place(path)}: it has no array 'context', the graphs' adjacency; make it again")
         return None
     boards = arrays["boards"]
     if context.ndim != 3 or context.reshape(len(context), -1).shape != boards.shape:

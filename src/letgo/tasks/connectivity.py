@@ -17,6 +17,7 @@ from letgo.shapes import CellMask, Symbols
 from letgo.tasks.problem import Problem, Task
 
 Adjacency = Float[Tensor, "batch n n"]
+MOST_NODES = 256  # the network looks at triples: about 9 GB for one such graph
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Connectivity(Task):
     regimes = ("12", "18")  # here a regime is the number of nodes; 'train' is the task's own
 
     def __post_init__(self) -> None:
-        if self.size < 2:
-            raise LetgoError(f"a graph of {self.size} nodes: choose 2 or more")
+        if not 2 <= self.size <= MOST_NODES:
+            raise LetgoError(f"a graph of {self.size} nodes: choose 2 to {MOST_NODES}; memory grows with their cube")
         object.__setattr__(self, "cells", self.size**2)
 
     def generate(self, count: int, rng: np.random.Generator, regime: str | None = None) -> Problem:
@@ -129,6 +130,8 @@ def _adjacency(problem: Problem) -> Adjacency:
 def _refuse_misshapen(rows: list[str]) -> None:
     """Each row as long as there are rows, of 0 and 1, the same mirrored at a diagonal of 0."""
     n = len(rows)
+    if n > MOST_NODES:
+        raise LetgoError(f"a graph of {n} nodes: choose at most {MOST_NODES}; memory grows with their cube")
     for i, row in enumerate(rows, start=1):
         if len(row) != n or not row:
             raise LetgoError(f"row {i} of {n} has {len(row)} entries; expected a square such as 010/101/010")
