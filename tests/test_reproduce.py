@@ -283,6 +283,16 @@ def test_what_cannot_be_measured_is_said(words: str, why: str, away: Path, capsy
     assert f"left out: {why}" in capsys.readouterr().err
 
 
+def test_what_is_there_already_is_said_and_how_to_measure_it_again(away: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["reproduce", "table1", "--quick", "--tasks", "queens", "--rules", "ddpm", "--count", "1", "--out", "r"]
+    assert main([*words, "--seeds", "0"]) == 0
+    assert "there already" not in capsys.readouterr().err
+    assert main([*words, "--seeds", "0"]) == 0
+    assert (
+        "4 reports were there already, of as many instances or more; --force measures again" in capsys.readouterr().err
+    )
+
+
 def test_sudoku_extreme_is_left_out_without_its_file(away: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["reproduce", "table1", "--quick", "--tasks", "sudoku-extreme", "--out", "r"]) == 0
     assert "left out: sudoku-extreme (its test file is not at hand: --data FILE" in capsys.readouterr().err
