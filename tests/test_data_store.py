@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +18,7 @@ import torch
 
 from letgo import tasks
 from letgo.data import load_npz, load_problems
-from letgo.data.files import written_atomically
+from letgo.data.files import refuse_unwritable, written_atomically
 from letgo.data.make import make, save
 from letgo.errors import LetgoError
 from letgo.tasks.connectivity import Connectivity
@@ -206,6 +208,27 @@ def test_a_link_stays_a_link_and_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert os.read(reader, 99) == b"through"
     assert pipe.is_fifo()
     os.close(reader)
+
+
+def test_our_own_output_is_added_to_and_not_replaced(tmp_path: Path) -> None:
+    code = "print('one'); f('/dev/stdout', 2); print('three')"
+    code = (
+        "from letgo.checkpoints import write_json\nfrom pathlib import Path\nf = lambda p, v: write_json(Path(p), v)\n"
+        + code
+    )
+    log = write(tmp_path / "log", "zero")
+    with log.open("a") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert log.read_text().split() == ["zero", "one", "2", "three"]
+
+
+def test_a_folder_or_a_link_to_nowhere_is_refused_before_the_work(tmp_path: Path) -> None:
+    loop, away = tmp_path / "loop", tmp_path / "away"
+    loop.symlink_to(loop)
+    away.symlink_to("/proc/nowhere/x")
+    assert fault(refuse_unwritable, tmp_path) == f"--out {tmp_path}: this is a directory; name a file in it"
+    assert fault(refuse_unwritable, loop) == f"--out {loop}: a link that leads to itself; name a file"
+    assert fault(refuse_unwritable, away) == f"--out {away}: /proc cannot be written to; choose another place"
 
 
 def full_disk(path: Path) -> None:

@@ -318,6 +318,12 @@ def test_pooled_rates_are_the_rate_of_all_trials(pairs: list[tuple[int, int]]) -
     assert pool([r.as_dict() for r in rates], True) == whole.as_dict()
 
 
+def test_a_sampler_that_diverged_is_no_number_alone_and_beside_others() -> None:
+    diverged, fine = (Mean(torch.tensor(values)).as_dict() for values in ([math.nan, 1.0], [2.0, 3.0]))
+    assert diverged == {"value": None, "low": None, "high": None, "n": 2}
+    assert pool([diverged, fine], False) == {"value": None, "low": None, "high": None, "n": 4}
+
+
 def test_pooled_means_are_the_mean_of_all_boards() -> None:
     rng = torch.Generator().manual_seed(0)
     parts = [torch.rand(400, generator=rng), torch.rand(600, generator=rng) / 2]

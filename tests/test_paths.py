@@ -58,6 +58,10 @@ def test_a_table_of_the_cosine_path_is_nearly_that_path() -> None:
     for name, near in (("alpha", 1e-6), ("beta", 1e-6), ("dalpha", 1e-3), ("dbeta", 2e-2)):  # slopes of chords
         assert_close(getattr(table, name)(INTERIOR), getattr(cosine, name)(INTERIOR), rtol=0, atol=near)
     assert (table.alpha(at(0)), table.beta(at(0))) == (1, 0)
+    x0, noise = random_states(23, 0), random_states(23, 1)
+    x_t = table.sample(x0, INTERIOR, noise)
+    assert_close(table.x0_from_velocity(x_t, table.velocity(x_t, x0, INTERIOR), INTERIOR), x0)
+    assert_close(table.x0_from_velocity(x0, noise, at(0)), x0)
 
 
 @pytest.mark.parametrize("numbers", [[], [0.5, 0.9], [1.0, 0.5], [0.9, -0.1], [0.9, math.nan], [[0.9, 0.5]]])

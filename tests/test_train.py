@@ -187,9 +187,36 @@ def test_a_damaged_file_comes_back_from_the_state(name: str, tmp_path: Path) -> 
     go(MINI, tmp_path)
     before = contents(tmp_path)
     (tmp_path / name).write_text("{")
-    (tmp_path / "validation.json").write_text("{")
     assert not go(MINI, tmp_path).trained
     assert contents(tmp_path) == before
+
+
+def test_a_damaged_choice_does_not_keep_a_damaged_model_from_coming_back(tmp_path: Path) -> None:
+    go(MINI, tmp_path, keep=(10,))
+    before = contents(tmp_path)
+    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
+    (tmp_path / "model.safetensors").write_text("{")
+    (tmp_path / "checkpoints" / "10.safetensors").write_text("{")
+    assert not go(MINI, tmp_path).trained
+    assert contents(tmp_path) | {"checkpoints/10.safetensors": b""} == before | {"checkpoints/10.safetensors": b""}
+
+
+def test_a_lost_configuration_takes_no_chosen_weights_with_it(tmp_path: Path) -> None:
+    go(MINI, tmp_path, keep=(10,))
+    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
+    write_json(tmp_path / "tune-em.json", {})
+    before = contents(tmp_path)
+    (tmp_path / "checkpoints" / "10.safetensors").unlink()
+    (tmp_path / "config.json").unlink()
+    assert not go(MINI, tmp_path).trained
+    after = contents(tmp_path)
+    assert all(after[name] == before[name] for name in ("model.safetensors", "config.json", "tune-em.json"))
+
+
+def test_a_baseline_begun_with_a_weight_that_it_does_not_have_goes_on(tmp_path: Path) -> None:
+    simple = replace(MINI, objective="simple")
+    go(replace(simple, simple_weight=0.5, steps=3), tmp_path)
+    assert go(simple, tmp_path).step == MINI.steps
 
 
 def test_a_run_that_never_took_a_step_may_begin_anew(tmp_path: Path, after: Callable[..., None]) -> None:
@@ -197,10 +224,11 @@ def test_a_run_that_never_took_a_step_may_begin_anew(tmp_path: Path, after: Call
         if trainer.config.batch == 6:
             raise MemoryError
 
-    after(1, fail)
+    after(3, fail)
     with pytest.raises(MemoryError):
-        go(replace(MINI, batch=6), tmp_path)
+        go(replace(MINI, batch=6), tmp_path, keep=(2,))
     assert go(MINI, tmp_path).step == MINI.steps
+    assert not (tmp_path / "checkpoints" / "2.safetensors").exists()
     assert read_json(tmp_path / "config.json")["batch"] == MINI.batch
 
 

@@ -172,10 +172,11 @@ def measured(store: Store) -> str:
 
 def solving(store: Store) -> str:
     """Verified solving: each model that was measured beside its baseline."""
+    order = [(column.model, column.regime) for column in (*TABLE1.columns, TABLE7.columns[0])]
     best: dict[tuple[str, str], Report] = {}
     for one in sorted(store.reports(SOLVE), key=lambda r: r["puzzles"]):
-        best[one["model"], one["regime"]] = one
-    order = [(column.model, column.regime) for column in (*TABLE1.columns, TABLE7.columns[0])]
+        if (one["task"], one["regime"]) in order:
+            best[one["model"], one["regime"]] = one
 
     def place(name: str, regime: str) -> tuple[int, str]:
         return order.index((best[name, regime]["task"], regime)), name

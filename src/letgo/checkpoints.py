@@ -123,7 +123,7 @@ def _is_setting(best: object) -> bool:
     """A sigma, and a tau_start where the rule has one."""
     if not isinstance(best, dict):
         return False
-    numbers = (best.get("sigma"), best.get("tau_start") or 0.0)
+    numbers = [best.get("sigma")] + ([best["tau_start"]] if best.get("tau_start") is not None else [])
     return all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
 
 
@@ -240,7 +240,9 @@ def _build(path: Path) -> tuple[Config, torch.nn.Module]:
         config = Config.from_dict(values)
         return config, config.build_model()
     except (LetgoError, ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]  # but for ours, an option that no network has, or a value that none can
+        reason = str(error).partition("\n")[0] or type(error).__name__  # an option or a value that no network has
+        if "memory" in reason:
+            raise
         raise LetgoError(f"{path}: {reason}; restore the file, or use another run") from None
 
 

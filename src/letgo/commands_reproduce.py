@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     for what, why in session.skipped.items():
         print(f"left out: {what} ({why})", file=sys.stderr)
     if session.held and not args.quiet:
-        told = f"{session.held} report{'s were' if session.held > 1 else ' was'} there already"
+        told = f"{len(session.held)} report{'s were' if len(session.held) > 1 else ' was'} there already"
         print(f"{told}, of as many instances or more; --force measures again", file=sys.stderr)
     if not args.dry_run:
         _report(args, session.store, names, root)

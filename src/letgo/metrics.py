@@ -238,14 +238,21 @@ def expected_uneven(solutions: int, draws: int) -> float:
 Score = dict[str, float | int | None]  # what `Estimate.as_dict` gives
 
 
+def number(value: float | None) -> float:
+    """A score's value; NaN where a sampler diverged, never a perfect 0."""
+    return math.nan if value is None else float(value)
+
+
 def pool(scores: Sequence[Score], is_rate: bool) -> Score:
     """Several measurements of one thing as one: trials add up (Wilson), other means by their standard errors."""
     kept = [s for s in scores if s["n"]]
-    numbers = [(float(s["value"] or 0), int(s["n"] or 0)) for s in kept]
+    numbers = [(number(s["value"]), int(s["n"] or 0)) for s in kept]
     total = sum(n for _, n in numbers)
     if is_rate or not total:
         return Rate(sum(round(value * n) for value, n in numbers), total).as_dict()
     value = sum(value * n for value, n in numbers) / total
+    if math.isnan(value):  # a sampler that diverged
+        return {"value": None, "low": None, "high": None, "n": total}
     ends = [(float(s["low"]), float(s["high"])) for s in kept if s["low"] is not None and s["high"] is not None]
     if len(ends) < len(kept):
         return {"value": value, "low": None, "high": None, "n": total}

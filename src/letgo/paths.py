@@ -127,5 +127,9 @@ class TablePath(GaussianPath):
     def dbeta(self, t: Time) -> Time:
         return _divide(-self.alpha(t) * self.dalpha(t), self.beta(t))
 
+    def x0_from_velocity(self, x_t: State, velocity: State, t: Time) -> State:
+        """The same with alpha^2 + beta^2 = 1, where t = 0 divides nothing by 0."""
+        return self.alpha(t) * x_t + self.beta(t) ** 2 * velocity / self.dalpha(t)
+
 
 PATHS: dict[str, type[GaussianPath]] = {"cosine": CosinePath, "linear": LinearPath}

@@ -86,7 +86,7 @@ class Run:
     def open(config: Config, out: Path) -> Run:
         state = load_state(out / "state.pt") if (out / "state.pt").exists() else None
         if state is not None and state["step"] == 0 and state["config"] != config.as_dict():
-            state = None  # it never took a step, for want of memory perhaps: begin anew
+            state = None  # nothing of it was saved, for want of memory perhaps: begin anew
         elif state is not None:
             _check_same_run(config, state, out)
         elif any((out / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
@@ -105,7 +105,7 @@ class Run:
 
     def given(self, instances: int) -> None:
         """A run goes on with the instances that it began with."""
-        if self.state is not None and self.state.get("instances", instances) != instances:
+        if self.step and self.state is not None and self.state.get("instances", instances) != instances:
             raise LetgoError(
                 f"{self.out} was trained on other instances than these; repeat the --data (or --boards) that it was "
                 "started with, or choose another --out"
@@ -123,7 +123,10 @@ class Run:
             return
         write_json(self.out / "config.json", self.config.as_dict())
         self.forget()
-        if self.state is not None:
+        if self.state is None:
+            for path in (self.out / "checkpoints").glob("*.safetensors"):  # of a run that was begun anew
+                path.unlink()
+        else:
             save_weights(self.out / "model.safetensors", self.state["ema"])
         self.begun = True
 
@@ -146,18 +149,17 @@ class Run:
     def repair(self) -> None:
         """A model or configuration that was lost or damaged comes back: the weights that validation.json names, else
         the state's average."""
-        if self.state is None or (_is_model(self.out / "model.safetensors") and _is_config(self.out / "config.json")):
+        model, configured = _is_model(self.out / "model.safetensors"), _is_config(self.out / "config.json")
+        if self.state is None or (model and configured):
             return
-        kind, weights = "ema", self.state["ema"]
-        if (self.out / "validation.json").exists():
-            chosen = _chosen(self.out / "validation.json")
-            named = self.kept(chosen.get("step"), chosen.get("weights"))
-            if named is None:
-                self.forget()
-            else:
-                kind, weights = chosen["weights"], named
-        write_json(self.out / "config.json", {**self.config.as_dict(), "weights": kind})
-        save_weights(self.out / "model.safetensors", weights)
+        chosen = _chosen(self.out / "validation.json")
+        kind, weights = chosen.get("weights"), self.kept(chosen.get("step"), chosen.get("weights"))
+        if not model and weights is None:
+            self.forget()
+            kind, weights = "ema", self.state["ema"]
+        write_json(self.out / "config.json", {**self.config.as_dict(), "weights": "raw" if kind == "raw" else "ema"})
+        if not model and weights is not None:
+            save_weights(self.out / "model.safetensors", weights)
 
     def kept(self, step: object, kind: object) -> Weights | None:
         """Weights of the state, or of a step that was kept; None where they are gone."""
@@ -166,7 +168,7 @@ class Run:
         if step == self.step:
             return self.state[kind]
         path = self.out / "checkpoints" / f"{step}.safetensors"
-        return (load_weights(path, f"{kind}.") or None) if path.exists() else None
+        return (load_weights(path, f"{kind}.") or None) if _is_model(path) else None
 
     def save(self, state: dict[str, Any]) -> None:
         """The state last: killed in between, a run is behind its model and trains on instead of keeping an old one."""
@@ -192,7 +194,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _chosen(path: Path) -> dict[str, Any]:
-    """What validation preferred; nothing where the file cannot say."""
+    """What validation preferred; nothing where no file can say."""
     try:
         found = read_json(path)
     except LetgoError:
@@ -374,7 +376,9 @@ def _diverged(out: Path, step: int) -> LetgoError:
 def _check_same_run(config: Config, state: dict[str, Any], out: Path) -> None:
     """A resumed run keeps its configuration; only the length and the end of its schedule may change."""
     saved = Config.from_dict(state["config"])
-    free = {"steps": config.steps, "decay": config.decay}
+    free: dict[str, Any] = {"steps": config.steps, "decay": config.decay}
+    if saved.objective == "simple":  # for self-correction alone
+        free |= {"simple_weight": config.simple_weight, "full_gradient": config.full_gradient}
     differing = [k for k, v in replace(saved, **free).as_dict().items() if v != config.as_dict()[k]]
     if differing:
         first = differing[0]

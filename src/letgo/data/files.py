@@ -9,7 +9,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, TextIO, cast
 
@@ -84,7 +84,10 @@ def refuse_unwritable(path: Path | None, option: str = "--out") -> None:
         return
     if path.is_dir():
         raise LetgoError(f"{option} {path}: this is a directory; name a file in it")
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise LetgoError(f"{option} {path}: a link that leads to itself; name a file")
+    folder = next(parent for parent in target.parents if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell, least of all to root
             pass
@@ -93,15 +96,36 @@ def refuse_unwritable(path: Path | None, option: str = "--out") -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """A device, a pipe, /dev/stdout: it is written to, where a file would be replaced."""
-    return path.exists() and (not path.is_file() or path.absolute().parts[1:2] in (("dev",), ("proc",)))
+    """A device, a pipe, our own output: it is written to, where a file would be replaced."""
+    return path.exists() and not path.is_dir() and (not path.is_file() or _standard(path) is not None)
+
+
+def _standard(path: Path) -> TextIO | None:
+    """The standard stream that this is, by whatever name: what was written there before must stay."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # closed, or no file at all
+            if os.path.samestat(path.stat(), os.fstat(stream.fileno())):
+                return stream
+    return None
+
+
+@contextmanager
+def _written_through(path: Path) -> Iterator[IO[bytes]]:
+    standard = _standard(path)
+    if standard is None:
+        with path.open("wb") as stream:
+            yield stream
+    else:
+        standard.flush()
+        yield standard.buffer
+        standard.buffer.flush()
 
 
 @contextmanager
 def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
     """A temporary file in the same folder, which takes the name only when all of it is on the disk."""
-    if _is_stream(Path(path)) and not Path(path).is_dir():
-        with _faults_of(path), Path(path).open("wb") as stream:
+    if _is_stream(Path(path)):
+        with _faults_of(path), _written_through(Path(path)) as stream:
             yield stream
         return
     target = Path(os.path.realpath(path))  # a link stays one

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from letgo.metrics import Rate, Score, pool
+from letgo.metrics import Rate, Score, number, pool
 from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
 from letgo.presets import PRESETS
 from letgo.reproduce.store import NOTES, STAND_IN, Report, Store, rows_of
@@ -58,13 +58,13 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
     scores: list[Score] = [report[cell.column.score] for report in reports.values()]
     pooled = together(list(reports.values()), cell.column.score)
     unit = cell.table.unit
-    values = [unit * float(score["value"] or 0) for score in scores]
+    values = [unit * number(score["value"]) for score in scores]
     steps = tuple(s for s in map(store.trained_steps, reports.values()) if s is not None)
     low, high = (None if pooled[end] is None else unit * float(pooled[end] or 0) for end in ("low", "high"))
     return Result(
         cell,
         reports,
-        unit * float(pooled["value"] or 0),
+        unit * number(pooled["value"]),
         low,
         high,
         int(pooled["n"] or 0),

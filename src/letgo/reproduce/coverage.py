@@ -227,7 +227,11 @@ def _needed(session: Session, name: str, asked: Report, facts: Report, where: st
         return same and enough and not session.store.stale(report, facts)
 
     needed = session.force or not any(map(serves, session.store.reports(name)))
-    session.held += not needed
+    key = name, where, *asked.values()
+    if needed:
+        session.made.add(key)
+    else:
+        session.keep(*key)
     if needed and session.dry_run:
         session.say(_command(session, where, words))
     return needed and not session.dry_run

@@ -48,7 +48,8 @@ class Session:
     say: Callable[[str], None] = print
     progress: Callable[[str], Advance] = lambda label: lambda done, total: None
     skipped: dict[str, str] = field(default_factory=dict)  # what was left out, and why
-    held: int = 0  # reports that were there already
+    held: set[tuple[Any, ...]] = field(default_factory=set)  # reports that were there already
+    made: set[tuple[Any, ...]] = field(default_factory=set)
     _solver: tuple[str, Solver] | None = None
     _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
 
@@ -111,6 +112,11 @@ class Session:
         """--data for a command: the file's own name, its folder left open; a dry run shows what was given."""
         given = self.data[task]
         return given if self.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
+
+    def keep(self, *report: Any) -> None:
+        """A report need not be measured; one that this session measured itself is no news."""
+        if report not in self.made:
+            self.held.add(report)
 
     def leave_out(self, what: str, why: str) -> None:
         if what not in self.skipped:
@@ -175,8 +181,9 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         return
     facts = {"settings": used, **about(session, solver, where)}
     if not session.force and any(serves(session.store, r, need, seed, facts) for r in session.store.reports(name)):
-        session.held += 1
+        session.keep(name, need.regime, need.rule, need.steps, seed)
         return
+    session.made.add((name, need.regime, need.rule, need.steps, seed))
     words: list[str | int] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime]
     words += ["--steps", need.steps, "--count", need.count, "--seed", seed]
     words += ["--passes", need.passes] if need.passes > 1 else []
@@ -256,8 +263,9 @@ def solve_model(session: Session, model: str, where: str, columns: list[Column])
         same = [r for r in session.store.reports(SOLVE) if all(r.get(k) == v for k, v in key.items())]
         held = any(r["puzzles"] >= count and not session.store.stale(r, facts) for r in same)
         if held and not session.force:
-            session.held += 1
+            session.keep(SOLVE, model, column.regime)
             continue
+        session.made.add((SOLVE, model, column.regime))
         words: list[str | int] = ["reproduce", "solve", "--tasks", column.model, "--count", count]
         words += ["--models", str(session.models)] if session.models and where not in shipped() else []
         words += ["--also", model] if model != own else []
