@@ -114,7 +114,7 @@ class Session:
         return given if self.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
 
     def keep(self, *report: Any) -> None:
-        """A report need not be measured; one that this session measured itself is no news."""
+        """A report need not be measured; one that was measured just now is no news."""
         if report not in self.made:
             self.held.add(report)
 
