@@ -175,11 +175,11 @@ def test_a_finished_run_keeps_the_weights_that_were_chosen_since(tmp_path: Path)
 
 def test_a_deleted_model_comes_back_from_the_state(tmp_path: Path) -> None:
     go(MINI, tmp_path)
-    model = tmp_path / "model.safetensors"
-    before = model.read_bytes()
-    model.unlink()
+    write_json(tmp_path / "tune-em.json", {})
+    before = contents(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
     assert not go(MINI, tmp_path).trained
-    assert model.read_bytes() == before
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])

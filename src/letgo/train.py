@@ -155,7 +155,8 @@ class Run:
         chosen = _chosen(self.out / "validation.json")
         kind, weights = chosen.get("weights"), self.kept(chosen.get("step"), chosen.get("weights"))
         if not model and weights is None:
-            self.forget()
+            if (self.out / "validation.json").exists():  # what it names is gone
+                self.forget()
             kind, weights = "ema", self.state["ema"]
         write_json(self.out / "config.json", {**self.config.as_dict(), "weights": "raw" if kind == "raw" else "ema"})
         if not model and weights is not None:
