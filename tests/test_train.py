@@ -173,6 +173,12 @@ def test_a_finished_run_keeps_the_weights_that_were_chosen_since(tmp_path: Path)
     assert (tmp_path / "validation.json").exists()
 
 
+def test_a_new_run_leaves_weights_alone_that_it_did_not_write(tmp_path: Path) -> None:
+    save_weights(tmp_path / "checkpoints" / "7.safetensors", {"another": torch.ones(3)})
+    go(MINI, tmp_path)
+    assert (tmp_path / "checkpoints" / "7.safetensors").exists()
+
+
 def test_a_deleted_model_comes_back_from_the_state(tmp_path: Path) -> None:
     go(MINI, tmp_path)
     write_json(tmp_path / "tune-em.json", {})

@@ -68,9 +68,14 @@ def sudoku_rows(store: Store) -> list[str]:
     return rows
 
 
+def three(table: Table, column: Column) -> list[Cell]:
+    """The samplers that the short tables have, with both objectives."""
+    return [Cell(table, column, rule, o) for o in OBJECTIVES for rule in ("ddpm", "em-decay", "tweedie")]
+
+
 def brief(store: Store, table: Table, column: Column, model: str) -> str | None:
     """A row: three samplers with both objectives, ours and the paper's, where one of them was measured."""
-    cells = [Cell(table, column, rule, o) for o in OBJECTIVES for rule in ("ddpm", "em-decay", "tweedie")]
+    cells = three(table, column)
     ours = [result(store, one, one.model.replace(column.model, model)) for one in cells]
     pairs = zip(ours, cells, strict=True)
     return " | ".join(f"{short(o)} ({one.paper.value:.2f})" for o, one in pairs) if any(ours) else None
@@ -93,8 +98,9 @@ def maze_rows(store: Store) -> list[str]:
 
 def maze_remarks(store: Store) -> str:
     """What lies behind those rows, and that they are another recipe on other mazes."""
-    cells = [Cell(TABLE7, TABLE7.columns[0], rule, o) for o in OBJECTIVES for rule in ("ddpm", "em-decay", "tweedie")]
-    found = [f for one in cells if (f := result(store, one, one.model.replace("maze", MAZES)))]
+    found = [
+        f for one in three(TABLE7, TABLE7.columns[0]) if (f := result(store, one, one.model.replace("maze", MAZES)))
+    ]
     models = {f.reports[0]["model"]: f"{f.all_steps[0]:,}" for f in found}
     trained = " and ".join(f"`{model}` {steps}" for model, steps in models.items())
     least = min(f.n for f in found)
@@ -192,7 +198,8 @@ def solving(store: Store) -> str:
         rows.append(f"| {what} | {entry(name, regime)} | {entry(f'{name}-baseline', regime)} |")
     text = (
         "Solved with a look at the rules (`letgo solve --tries 10`, Tweedie reprojection), instances that no training "
-        "saw, with the network calls that one took on average; without self-correction they are often fewer:"
+        "saw, with the network calls that one took on average; without self-correction they are often fewer (seed 0; "
+        "commands: [docs/results.md](docs/results.md#verified-solving)):"
     )
     return "\n".join([text, "", *rows])
 

@@ -81,13 +81,14 @@ class Run:
     instances: int = 0  # the fingerprint of those it is trained on
     writer: Any = None
     begun: bool = False  # what was found for earlier weights is gone from the folder
+    anew: bool = False  # in the place of a run of which no step was saved
 
     @staticmethod
     def open(config: Config, out: Path) -> Run:
         state = load_state(out / "state.pt") if (out / "state.pt").exists() else None
         if state is not None and state["step"] == 0 and state["config"] != config.as_dict():
-            state = None  # nothing of it was saved, for want of memory perhaps: begin anew
-        elif state is not None:
+            return Run(config, out, None, anew=True)  # it ran out of memory, perhaps
+        if state is not None:
             _check_same_run(config, state, out)
         elif any((out / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
             raise LetgoError(f"{out} holds a run without its state.pt; restore that file or choose another --out")
@@ -123,10 +124,9 @@ class Run:
             return
         write_json(self.out / "config.json", self.config.as_dict())
         self.forget()
-        if self.state is None:
-            for path in (self.out / "checkpoints").glob("*.safetensors"):  # of a run that was begun anew
-                path.unlink()
-        else:
+        for path in (self.out / "checkpoints").glob("*.safetensors") if self.anew else ():
+            path.unlink()
+        if self.state is not None:
             save_weights(self.out / "model.safetensors", self.state["ema"])
         self.begun = True
 
