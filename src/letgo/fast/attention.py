@@ -13,13 +13,6 @@ MOST_DROPOUT = 0.25  # four weights that drop out one at a time share a number
 SCALE = 65536  # dropout probabilities are whole multiples of 1 / SCALE
 
 
-def tiles(cells: int) -> tuple[int, int, int]:
-    """Tiles of 16 rows, keys in the forward pass's shared memory, threads (as in attention.cu)."""
-    count = -(-cells // 16)
-    chunk = count if count <= 8 else 4
-    return count, -(-count // chunk) * chunk * 16, 32 * min(count, 16)
-
-
 def padded(cells: int) -> int:
     return -(-cells // 8) * 8
 
@@ -33,12 +26,13 @@ def forward(
     """
     out = qkv.new_empty(len(qkv), heads * SIZE)
     lse = torch.empty(boards, heads, cells, device=qkv.device)
-    _, keys, threads = tiles(cells)
+    tiles = -(-cells // 16)
+    threads = 32 * min(tiles, 16)
     numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
     ahead, items = cells <= 128, boards * heads  # AHEAD, and below BUFFER and RESIDENT, of attention.cu
     resident = 960 // threads * multiprocessors(qkv.device)
     blocks = resident if ahead and items > 8 * resident else items  # few are spread better by the card itself
-    launch = kernel("attention.cu", "attention_forward", (6 if ahead else 2) * keys * 48, **numbers)
+    launch = kernel("attention.cu", "attention_forward", (6 if ahead else 2) * tiles * 16 * 48, **numbers)
     launch((blocks,), threads, qkv, seed, out, lse, boards // models, items, site)
     return out, lse
 
@@ -49,8 +43,9 @@ def backward(
     """The gradient at the packed qkv, in cores."""
     boards, heads, cells = lse.shape
     dqkv = torch.empty_like(qkv)
-    count, _, threads = tiles(cells)
+    tiles = -(-cells // 16)
+    groups = tiles if tiles <= 16 else -(-tiles // 2)  # KEYS, GROUPS and CREW of attention.cu
     numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
-    launch = kernel("attention.cu", "attention_backward", count * 16 * 200, **numbers)
-    launch((boards * heads,), threads, qkv, seed, out, lse, dout, dqkv, boards // models, site)
+    launch = kernel("attention.cu", "attention_backward", tiles * 16 * 168, **numbers)
+    launch((boards * heads,), 32 * min(groups, 16), qkv, seed, out, lse, dout, dqkv, boards // models, site)
     return dqkv
