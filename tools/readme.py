@@ -101,18 +101,17 @@ def maze_remarks(store: Store) -> str:
     found = [
         f for one in three(TABLE7, TABLE7.columns[0]) if (f := result(store, one, one.model.replace("maze", MAZES)))
     ]
-    models = {f.reports[0]["model"]: f"{f.all_steps[0]:,}" for f in found}
-    trained = " and ".join(f"`{model}` {steps}" for model, steps in models.items())
-    least = min(f.n for f in found)
-    more = [
-        f"`{f.reports[0]['model']}`, {NAMES[f.cell.rule].split()[0].strip('*')}: {f.n}" for f in found if f.n > least
-    ]
-    n = f"n = {least}" + (f" ({'; '.join(more)})" if more else "")
+    models = {f.reports[0]["model"]: f for f in found}
+    counts = {model: sorted({f.n for f in found if f.reports[0]["model"] == model}) for model in models}
+    trained = ", ".join(
+        f"`{model}` {f.all_steps[0]:,} training steps, n = {' to '.join(map(str, counts[model]))}"
+        for model, f in models.items()
+    )
     return (
         "Mazes of our own generator, not Table 7's; Muon and 20,000 of them, where the paper has Adam and 1,000. Not "
         "self-correction alone tells the two halves apart: with it there were more steps, most of them with turned and "
         "reflected mazes. "
-        f"{trained} training steps, seed 0, {n}, "
+        f"{trained}; seed 0, "
         f"{TABLE7.columns[0].steps} sampling steps. By the paper's recipe our mazes are learned by heart "
         "([docs/results.md](docs/results.md) has that, too)."
     )
