@@ -1,8 +1,8 @@
 // Self-attention of small boards: head size 16, bf16 in and out, fp32 inside, weights never stored.
 //
 // A block has a (board, head) at a time, a warp 16 query rows (backward, 16 or 32 keys). A head of size 16 is exactly
-// one k-step of mma.m16n8k16, so a row tile's products with all keys stay in registers. The backward pass recomputes
-// the weights once, by columns: a warp keeps its keys' dK and dV and adds to the queries' dQ in shared memory, where no
+// one k-step of mma.m16n8k16, so a row tile's products with a chunk of keys stay in registers. The backward pass computes
+// the weights once more, by columns: a warp keeps its keys' dK and dV and adds to the queries' dQ in shared memory, where no
 // two warps meet. No atomics, no transposition through memory.
 // Dropout keeps no mask: four weights, of rows and columns eight apart, share a hash of (seed, board, head, row, column).
 //
@@ -56,7 +56,7 @@ __device__ __forceinline__ u32 transposed(u32 part) {
     return turned;
 }
 
-// A weight from its product and its row's log-sum-exp.
+// A weight from its product and what its row is taken against: the largest logit so far, backward the log-sum-exp.
 __device__ __forceinline__ float weight(float product, float top) { return exp2_fast(product * LOGIT - top); }
 
 // Rows of one head into shared memory, zeros beyond the board. `column` is the head's first of `width`.
@@ -94,7 +94,7 @@ __device__ __forceinline__ int first_cell(int board, int boards) {
 // What a warp keeps of its 16 query rows while it goes through the keys.
 struct Rows {
     u32 q[4];
-    float o[2][4], total[4], top0, top1;  // sums so far, of weights times values and of weights, and the largest logits
+    float o[2][4], total[4], top0, top1;  // sums so far, of weights times values and of weights, and the largest products
     u32 place;                            // of the chunk's first weights, for dropout
 };
 
@@ -209,11 +209,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
     }
 }
 
-// Backward all weights are UPSCALE times as large, and so the gradients that they meet are as the forward pass's output has them.
 #define KEYS (TILES > 16 ? 2 : 1)  // tiles of 16 keys that a warp has at a time
 #define GROUPS ((TILES + KEYS - 1) / KEYS)
-#define CREW (GROUPS <= 16 ? GROUPS : 16)  // warps of a block
-#define APART (TILES / CREW)               // tiles of queries from one warp to the next
+#define ROUNDS ((GROUPS + 15) / 16)
+#define CREW ((GROUPS + ROUNDS - 1) / ROUNDS)  // warps of a block
+#define APART (TILES / CREW)                   // tiles of queries from one warp to the next
 
 extern "C" __global__ void __launch_bounds__(CREW * 32) attention_backward(
     const u16* __restrict__ qkv, const long long* __restrict__ seed, const u16* __restrict__ out,
@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(CREW * 32) attention_backward(
                 dot += low(a.x) * low(b.x) + high(a.x) * high(b.x) + low(a.y) * low(b.y) + high(a.y) * high(b.y);
                 dot += low(a.z) * low(b.z) + high(a.z) * high(b.z) + low(a.w) * low(b.w) + high(a.w) * high(b.w);
             }
-            top = lse[(long long)blockIdx.x * N + row] - __log2f(UPSCALE);
+            top = lse[(long long)blockIdx.x * N + row] - __log2f(UPSCALE);  // weights here are UPSCALE times as large
         }
         ((float2*)sums)[row] = make_float2(top, dot / UPSCALE);
     }

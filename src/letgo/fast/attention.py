@@ -8,7 +8,7 @@ from torch import Tensor
 from letgo.fast.cuda import kernel, multiprocessors
 
 SIZE = 16  # the head size that the kernels are written for
-MOST_CELLS = 1152  # whose queries, keys, values and gradients fit in a block's shared memory
+MOST_CELLS = 1152  # whose keys and values fit twice in a multiprocessor's shared memory
 MOST_DROPOUT = 0.25  # four weights that drop out one at a time share a number
 SCALE = 65536  # dropout probabilities are whole multiples of 1 / SCALE
 
@@ -44,8 +44,9 @@ def backward(
     boards, heads, cells = lse.shape
     dqkv = torch.empty_like(qkv)
     tiles = -(-cells // 16)
-    groups = tiles if tiles <= 16 else -(-tiles // 2)  # KEYS, GROUPS and CREW of attention.cu
+    groups = tiles if tiles <= 16 else -(-tiles // 2)  # KEYS and GROUPS, below ROUNDS and CREW of attention.cu
+    crew = -(-groups // -(-groups // 16))
     numbers = {"N": cells, "HEADS": heads, "DROP": round(dropout * SCALE)}
     launch = kernel("attention.cu", "attention_backward", tiles * 16 * 168, **numbers)
-    launch((boards * heads,), 32 * min(groups, 16), qkv, seed, out, lse, dout, dqkv, boards // models, site)
+    launch((boards * heads,), 32 * crew, qkv, seed, out, lse, dout, dqkv, boards // models, site)
     return dqkv

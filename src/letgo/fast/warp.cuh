@@ -44,16 +44,16 @@ __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 
 __device__ __forceinline__ u32 scrambled(u32 place) { return (place ^ (place >> 15)) * 0xC2B2AE35u; }
 __device__ __forceinline__ bool dropped(u32 place) { return scrambled(place) < (u32)DROP << 16; }
 // Four that share a number drop out one at a time: the m-th of them where the number lies in the m-th stretch of DROP << 16.
-// A comparison leaves two bits, "in this stretch" and "beyond it", so that each member costs one.
-#define STRETCH(m) ((m) * ((u32)DROP << 16) - 1)
+// A comparison leaves two bits, p "in this stretch" and q "beyond it", which the next one needs.
+#define END_OF(m) ((m) * ((u32)DROP << 16) - 1)
 __device__ __forceinline__ void without_one(float& a, float& b, float& c, float& d, u32 number) {
     asm("{ .reg .pred p0, q0, p1, q1, p2, q2, p3;\n"
         "setp.le.u32 p0|q0, %4, %5; selp.f32 %0, 0f00000000, %0, p0;\n"
         "setp.le.and.u32 p1|q1, %4, %6, q0; selp.f32 %1, 0f00000000, %1, p1;\n"
         "setp.le.and.u32 p2|q2, %4, %7, q1; selp.f32 %2, 0f00000000, %2, p2;\n"
         "setp.le.and.u32 p3, %4, %8, q2; selp.f32 %3, 0f00000000, %3, p3; }"
-        : "+f"(a), "+f"(b), "+f"(c), "+f"(d)
-        : "r"(number), "n"(STRETCH(1)), "n"(STRETCH(2)), "n"(STRETCH(3)), "n"(STRETCH(4)));
+        : "+&f"(a), "+&f"(b), "+&f"(c), "+&f"(d)
+        : "r"(number), "n"(END_OF(1)), "n"(END_OF(2)), "n"(END_OF(3)), "n"(END_OF(4)));
 }
 // The same for one of each pair in bf16: `mask` keeps the other.
 __device__ __forceinline__ void without_one(u32* pairs, u32 number, u32 mask) {
@@ -62,8 +62,8 @@ __device__ __forceinline__ void without_one(u32* pairs, u32 number, u32 mask) {
         "setp.le.and.u32 p1|q1, %4, %6, q0; @p1 and.b32 %1, %1, %9;\n"
         "setp.le.and.u32 p2|q2, %4, %7, q1; @p2 and.b32 %2, %2, %9;\n"
         "setp.le.and.u32 p3, %4, %8, q2; @p3 and.b32 %3, %3, %9; }"
-        : "+r"(pairs[0]), "+r"(pairs[1]), "+r"(pairs[2]), "+r"(pairs[3])
-        : "r"(number), "n"(STRETCH(1)), "n"(STRETCH(2)), "n"(STRETCH(3)), "n"(STRETCH(4)), "r"(mask));
+        : "+&r"(pairs[0]), "+&r"(pairs[1]), "+&r"(pairs[2]), "+&r"(pairs[3])
+        : "r"(number), "n"(END_OF(1)), "n"(END_OF(2)), "n"(END_OF(3)), "n"(END_OF(4)), "r"(mask));
 }
 #endif
 // The start of a site's places.
