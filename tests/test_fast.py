@@ -112,58 +112,6 @@ def test_many_boards_are_as_right_as_few():
     assert worst < 3e-2
 
 
-@hopper
-@pytest.mark.parametrize("cells", [14, 49, 81, 128, 196, 272, 512, 528, 900])
-@pytest.mark.parametrize("dropout", [0.01, 0.25])
-def test_attention_with_dropout(cells: int, dropout: float):
-    """The mask is a hash that we repeat here; with it, forward and gradients are those of float64."""
-    from letgo.fast import attention
-
-    boards, heads, drop, seed = 3, 8, round(dropout * 65536), 12345
-    qkv, dout = (torch.randn(boards, cells, w, device="cuda").bfloat16() for w in (384, 128))
-    packed = cores(qkv.flatten(0, 1)[None])[0]
-    out, lse = attention.forward(packed, boards, cells, torch.tensor([seed], device="cuda"), heads, dropout)
-    given = cores(dout.flatten(0, 1)[None])[0]
-    dqkv = attention.backward(packed, torch.tensor([seed], device="cuda"), out, lse, given, dropout)
-    x = qkv.double().requires_grad_()
-    q, k, v = x.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    kept = keep(seed, boards * heads, cells, drop).view(boards, heads, cells, cells)
-    assert abs(float(kept.double().mean()) - (1 - dropout)) < 0.02
-    mixed = ((q @ k.mT / 4).softmax(-1) * kept * (65536 / (65536 - drop)) @ v).transpose(1, 2).flatten(2)
-    (gradient,) = torch.autograd.grad(mixed, x, dout.double())
-    assert distance(uncored(out[None], boards * cells).view_as(mixed), mixed) < 5e-3
-    assert distance(uncored(dqkv[None], boards * cells).view_as(gradient), gradient) < 5e-3
-
-
-@hopper
-@pytest.mark.parametrize("cells", [81, 272])
-def test_attention_far_below_zero_has_finite_gradients(cells: int):
-    """All true logits near -120: padding keys, whose logit is 0, must not count."""
-    from letgo.fast import attention
-
-    boards, seed = 2, torch.zeros(1, dtype=torch.int64, device="cuda")
-    qkv = torch.randn(boards, cells, 384, device="cuda") * 0.1
-    qkv[..., :128] += 5.5
-    qkv[..., 128:256] -= 5.5  # q k / 4 = -121
-    packed = cores(qkv.bfloat16().flatten(0, 1)[None])[0]
-    out, lse = attention.forward(packed, boards, cells, seed, 8, 0.0)
-    assert float(lse.max()) < -128
-    dqkv = attention.backward(packed, seed, out, lse, torch.randn_like(out), 0.0)
-    assert bool(uncored(dqkv[None], boards * cells).isfinite().all())
-
-
-def keep(seed: int, blocks: int, cells: int, drop: int) -> Tensor:
-    """`stream` and `without_one` of warp.cuh: weights whose rows and columns are eight apart share a number."""
-    word, block, cell = 0xFFFFFFFF, torch.arange(blocks, device="cuda"), torch.arange(cells, device="cuda")
-    x = (seed + (block + 1) * 0x85EBCA6B) & word
-    x = ((x ^ (x >> 16)) * 0xC2B2AE35) & word
-    first, half = cell & ~8, cell >> 3 & 1
-    place = ((x ^ (x >> 15))[:, None, None] + first[:, None] * 0x9E3779B1 + first * 0x85EBCA6B) & word
-    number = ((place ^ (place >> 15)) * 0xC2B2AE35) & word
-    member = half[:, None] + 2 * half
-    return ((number - member * (drop << 16)) & word) >= drop << 16
-
-
 def test_other_networks_and_machines_keep_the_plain_path():
     assert not supported(Transformer(4, torch.arange(16)[None], width=48, depth=3, heads=3, hidden=96))
     if not cuda.available():

@@ -71,6 +71,14 @@ __device__ __forceinline__ void stage(u16* tile, const u16* from, int first, int
     }
 }
 
+// 16 bytes, under way until `copied`: the first `bytes` of them as they are, then zeros.
+__device__ __forceinline__ void copy_async(u32 to, const void* from, u32 bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copied() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // Queries, keys and values of a head, under way until `fetched`: every thread has one piece of each.
 __device__ __forceinline__ void fetch(u16* keys, const u16* qkv, int first, int head) {
     const int i = threadIdx.x, row = (i >> 4) * 8 + (i & 7), half = i & 8;
@@ -78,11 +86,10 @@ __device__ __forceinline__ void fetch(u16* keys, const u16* qkv, int first, int 
     const u32 to = address(keys + row * STRIDE + half), bytes = row < N ? 16 : 0;
 #pragma unroll
     for (int part = 0; part < 3; part++)  // in memory queries come first, here last
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + (part + 2) % 3 * (PADDED * STRIDE * 2)),
-                     "l"(from + part * WIDTH * 8), "r"(bytes) : "memory");
+        copy_async(to + (part + 2) % 3 * (PADDED * STRIDE * 2), from + part * WIDTH * 8, bytes);
 }
 __device__ __forceinline__ void fetched() {
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    copied();
     __syncthreads();
 }
 

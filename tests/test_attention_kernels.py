@@ -1,0 +1,163 @@
+"""Attention's CUDA kernels against float64, on a CPU by emulator.h and on a card. The dropout mask is repeated here."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from letgo.fast import attention, cuda
+from letgo.fast.reference import cores, uncored
+
+HERE = Path(__file__).parent
+ASSEMBLY = ("mma", "load_matrices", "load_turned", "transposed")
+ASSEMBLY += ("pack", "exp2_fast", "without_one", "copy_async", "copied")
+SIGNATURES = {  # of the kernels, behind blocks, threads and bytes of shared memory
+    "attention_forward": "const u16*, const long long*, u16*, float*, int, int, int",
+    "attention_backward": "const u16*, const long long*, const u16*, const float*, const u16*, u16*, int, int",
+}
+MOST_SHARED = 232_448  # bytes that a block may have on the card
+emulated = pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"))
+hopper = pytest.param("cuda", marks=pytest.mark.skipif(not cuda.available(), reason="needs a Hopper GPU"))
+
+
+def emulation(**numbers: int) -> str:
+    """attention.cu for a CPU: what is assembly there comes from emulator.h."""
+    folder = Path(cuda.__file__).parent
+    source = "".join((folder / file).read_text(encoding="utf-8") for file in ("warp.cuh", "attention.cu"))
+    for name in ASSEMBLY:
+        source, found = re.subn(rf"^__device__ __forceinline__ \w+ {name}\(.*?^}}\n", "", source, flags=re.M | re.S)
+        assert found, name
+    assert "asm" not in source
+    lines = [
+        *(f"#define {name} {value}" for name, value in numbers.items()),
+        f'#include "{HERE / "emulator.h"}"',
+        source,
+    ]
+    for name, types in SIGNATURES.items():
+        words = [f"{kind} v{i}" for i, kind in enumerate(types.split(", "))]
+        values = ", ".join(f"v{i}" for i in range(len(words)))
+        lines.append(f'extern "C" bool emulate_{name}(int blocks, int threads, int bytes, {", ".join(words)}) {{')
+        lines.append(f"    return launch(blocks, threads, bytes, [=] {{ {name}({values}); }});\n}}")
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """`cuda.kernel`, emulated."""
+    folder, made = tmp_path_factory.mktemp("emulated"), {}
+
+    def kernel(file: str, name: str, shared: int, **numbers: int) -> Any:
+        assert file == "attention.cu"
+        assert shared <= MOST_SHARED
+        key = tuple(numbers.items())
+        if key not in made:
+            (folder / f"{len(made)}.cpp").write_text(emulation(**numbers))
+            library = folder / f"{len(made)}.so"
+            options = ["-O1", "-w", "-std=c++17", "-fno-strict-aliasing", "-shared", "-fPIC", "-o", str(library)]
+            subprocess.run(["g++", *options, str(folder / f"{len(made)}.cpp")], check=True)
+            made[key] = ctypes.CDLL(str(library))
+        function = getattr(made[key], f"emulate_{name}")
+        function.restype = ctypes.c_bool
+
+        def launch(grid: tuple[int, ...], threads: int, *arguments: Tensor | int) -> None:
+            words = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in arguments]
+            assert function(grid[0], threads, shared, *words), "shared memory beyond what was asked for"
+
+        return launch
+
+    return kernel
+
+
+@pytest.fixture
+def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device of this test; on a CPU the kernels are emulated."""
+    if request.param == "cpu":
+        monkeypatch.setattr(attention, "kernel", request.getfixturevalue("kernel"))
+        monkeypatch.setattr(attention, "multiprocessors", lambda device: 1)
+    return request.param
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b).norm() / b.norm())
+
+
+def keep(seed: int, blocks: int, cells: int, drop: int, device: str) -> Tensor:
+    """`stream` and `without_one` of warp.cuh: weights whose rows and columns are eight apart share a number."""
+    word, block, cell = 0xFFFFFFFF, torch.arange(blocks, device=device), torch.arange(cells, device=device)
+    x = (seed + (block + 1) * 0x85EBCA6B) & word
+    x = ((x ^ (x >> 16)) * 0xC2B2AE35) & word
+    first, half = cell & ~8, cell >> 3 & 1
+    place = ((x ^ (x >> 15))[:, None, None] + first[:, None] * 0x9E3779B1 + first * 0x85EBCA6B) & word
+    number = ((place ^ (place >> 15)) * 0xC2B2AE35) & word
+    member = half[:, None] + 2 * half
+    return ((number - member * (drop << 16)) & word) >= drop << 16
+
+
+def pack(x: Tensor, models: int) -> Tensor:
+    """Boards of all models one after another, (boards, cells, width), in cores."""
+    return cores(x.unflatten(0, (models, -1)).flatten(1, 2)).flatten(0, 1)
+
+
+def unpack(x: Tensor, models: int, like: Tensor) -> Tensor:
+    cells = like.shape[0] * like.shape[1] // models
+    return uncored(x.unflatten(0, (models, -1)), cells).reshape(like.shape)
+
+
+CASES = [(2, 1, 14, 0.01), (6, 1, 81, 0.25), (3, 3, 49, 0.01), (1, 1, 128, 0.0), (1, 1, 196, 0.01), (1, 1, 272, 0.25)]
+CASES += [(1, 1, 528, 0.01)]
+ON_A_CARD = [(3, 1, cells, p) for cells in (14, 49, 81, 128, 196, 272, 512, 528, 900) for p in (0.01, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("on", "boards", "models", "cells", "dropout"),
+    [
+        *(pytest.param(emulated.values[0], *case, marks=emulated.marks) for case in CASES),
+        *(pytest.param(hopper.values[0], *case, marks=hopper.marks) for case in CASES + ON_A_CARD),
+    ],
+    indirect=["on"],
+)
+def test_attention_with_dropout(on: str, boards: int, models: int, cells: int, dropout: float):
+    """48 heads of 81 cells are more than the one emulated multiprocessor has room for: blocks go on to others."""
+    heads, drop, seed = 8, round(dropout * attention.SCALE), 12345
+    torch.manual_seed(cells)
+    qkv, dout = (torch.randn(boards, cells, width, device=on).bfloat16() for width in (384, 128))
+    packed, numbers = pack(qkv, models), torch.tensor([seed], device=on)
+    out, lse = attention.forward(packed, boards, cells, numbers, heads, dropout, models=models)
+    dqkv = attention.backward(packed, numbers, out, lse, pack(dout, models), dropout, models=models)
+    x = qkv.double().requires_grad_()
+    q, k, v = x.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    kept = keep(seed, boards * heads, cells, drop, on).view(boards, heads, cells, cells)
+    assert abs(float(kept.double().mean()) - (1 - dropout)) < 0.02
+    logits = q @ k.mT / 4
+    scale = attention.SCALE / (attention.SCALE - drop)
+    mixed = (logits.softmax(-1) * kept * scale @ v).transpose(1, 2).flatten(2)
+    (gradient,) = torch.autograd.grad(mixed, x, dout.double())
+    assert distance(unpack(out, models, mixed), mixed.detach()) < 5e-3
+    assert distance(lse, logits.detach().logsumexp(-1) / torch.tensor(2.0).log()) < 1e-3
+    for mine, true in zip(unpack(dqkv, models, qkv).split(128, -1), gradient.split(128, -1), strict=True):
+        assert distance(mine, true) < 5e-3
+
+
+@pytest.mark.parametrize("on", [emulated, hopper], indirect=True)
+@pytest.mark.parametrize("cells", [81, 272])
+def test_attention_far_below_zero_has_finite_gradients(on: str, cells: int):
+    """All true logits near -120: padding keys, whose logit is 0, must not count."""
+    torch.manual_seed(0)
+    boards, seed = 1, torch.zeros(1, dtype=torch.int64, device=on)
+    qkv = torch.randn(boards, cells, 384, device=on) * 0.1
+    qkv[..., :128] += 5.5
+    qkv[..., 128:256] -= 5.5  # q k / 4 = -121
+    packed = pack(qkv.bfloat16(), 1)
+    out, lse = attention.forward(packed, boards, cells, seed, 8, 0.0)
+    assert float(lse.max()) < -128
+    dqkv = attention.backward(packed, seed, out, lse, torch.randn_like(out), 0.0)
+    assert bool(unpack(dqkv, 1, qkv).isfinite().all())
