@@ -117,6 +117,12 @@ inline float __shfl_xor_sync(u32, float value, int step) {
         for (int i = 0; i < 32; i++) out[i].word[0] = in[i ^ in[i].word[1]].word[0];
     }).word[0]);
 }
+inline bool __any_sync(u32, bool mine) {
+    return together({{mine}}, [](const Words* in, Words* out) {
+        const bool any = std::any_of(in, in + 32, [](const Words& w) { return w.word[0] != 0; });
+        for (int i = 0; i < 32; i++) out[i].word[0] = any;
+    }).word[0];
+}
 inline u16 at(u32 bytes, int index) { return shared[bytes / 2 + index]; }
 inline u32 pair(u16 low, u16 high) { return low | (u32)high << 16; }
 inline void load_matrices(u32* f, u32 from) {

@@ -161,3 +161,20 @@ def test_attention_far_below_zero_has_finite_gradients(on: str, cells: int):
     assert float(lse.max()) < -128
     dqkv = attention.backward(packed, seed, out, lse, torch.randn_like(out), 0.0)
     assert bool(unpack(dqkv, 1, qkv).isfinite().all())
+
+
+@pytest.mark.parametrize("on", [emulated, hopper], indirect=True)
+@pytest.mark.parametrize("cells", [196, 272])
+@pytest.mark.parametrize("size", [2.0, 6.0])
+def test_logits_far_above_those_of_the_first_keys(on: str, cells: int, size: float):
+    """The first chunk's largest logit stands for all chunks: a rise by 32 is within its range, by 288 is not."""
+    torch.manual_seed(0)
+    qkv = torch.randn(1, cells, 384, device=on) * 0.1
+    qkv[..., :128] += size
+    qkv[..., 128:256] += torch.where(torch.arange(cells, device=on) < 150, -size, size)[:, None]  # q k / 4 = +-4 size^2
+    qkv = qkv.bfloat16()
+    out, lse = attention.forward(pack(qkv, 1), 1, cells, torch.zeros(1, dtype=torch.int64, device=on), 8, 0.0)
+    q, k, v = qkv.double().unflatten(-1, (3, 8, -1)).permute(2, 0, 3, 1, 4)
+    logits = q @ k.mT / 4
+    assert distance(unpack(out, 1, qkv[..., :128]), (logits.softmax(-1) @ v).transpose(1, 2).flatten(2)) < 5e-3
+    assert distance(lse, logits.logsumexp(-1) / torch.tensor(2.0).log()) < 1e-3

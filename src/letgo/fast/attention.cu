@@ -24,6 +24,7 @@
 #define LOGIT (0.25f * 1.4426950408889634f)                // 1 / sqrt(16), and exp2 instead of exp
 #define UPSCALE (65536.0f / (65536 - DROP))
 #define ONES 0x3F803F80u                                   // 1 and 1 in bf16
+#define SAFE 0x1p100f                                      // sums of weights that leave room for values
 
 // Four 8x8 matrices of a tile. By rows of 16: an A operand, or (transposed) a B operand summed over those rows.
 // By columns: a B operand summed over the head, columns 0-7 in f[0], f[1], columns 8-15 in f[2], f[3].
@@ -105,8 +106,10 @@ struct Rows {
     u32 place;                            // of the chunk's first weights, for dropout
 };
 
-// TRUE of COUNT tiles' keys, the others are padding. Sums so far are scaled down where a larger logit comes up.
-template <int COUNT, int TRUE>
+// TRUE of COUNT tiles' keys, the others are padding. With LARGEST the largest logit is looked for, and sums so far are
+// scaled down where a larger one comes up; without it the logits are taken against the largest so far, which overflows
+// where one lies 127 above it.
+template <int COUNT, int TRUE, bool LARGEST>
 __device__ __forceinline__ void mix(Rows& r, const u16* keys, const u16* values, int lane) {
     float s[2 * COUNT][4] = {};
 #pragma unroll
@@ -116,27 +119,30 @@ __device__ __forceinline__ void mix(Rows& r, const u16* keys, const u16* values,
         mma(s[2 * j], r.q, k[0], k[1]);
         if (j * 16 + 8 < TRUE) mma(s[2 * j + 1], r.q, k[2], k[3]);
     }
-    float new0 = r.top0, new1 = r.top1;
+    if (TRUE % 8 > 0) {
 #pragma unroll
-    for (int j = 0; j < 2 * COUNT && j * 8 < TRUE; j++) {
-        if (j * 8 + 8 > TRUE) {
+        for (int e = 0; e < 4; e++)
+            if (TRUE / 8 * 8 + 2 * (lane & 3) + (e & 1) >= TRUE) s[TRUE / 8][e] = -1e30f;
+    }
+    if (LARGEST) {
+        float new0 = r.top0, new1 = r.top1;
 #pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] = j * 8 + 2 * (lane & 3) + (e & 1) < TRUE ? s[j][e] : -1e30f;
+        for (int j = 0; j < 2 * COUNT && j * 8 < TRUE; j++) {
+            new0 = fmaxf(new0, fmaxf(s[j][0], s[j][1]));
+            new1 = fmaxf(new1, fmaxf(s[j][2], s[j][3]));
         }
-        new0 = fmaxf(new0, fmaxf(s[j][0], s[j][1]));
-        new1 = fmaxf(new1, fmaxf(s[j][2], s[j][3]));
-    }
 #pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-        new0 = fmaxf(new0, __shfl_xor_sync(~0u, new0, step));
-        new1 = fmaxf(new1, __shfl_xor_sync(~0u, new1, step));
-    }
-    const float keep0 = exp2_fast((r.top0 - new0) * LOGIT), keep1 = exp2_fast((r.top1 - new1) * LOGIT);
-    const float less0 = new0 * LOGIT, less1 = new1 * LOGIT;
-    r.top0 = new0, r.top1 = new1;
+        for (int step = 1; step <= 2; step *= 2) {
+            new0 = fmaxf(new0, __shfl_xor_sync(~0u, new0, step));
+            new1 = fmaxf(new1, __shfl_xor_sync(~0u, new1, step));
+        }
+        const float keep0 = exp2_fast((r.top0 - new0) * LOGIT), keep1 = exp2_fast((r.top1 - new1) * LOGIT);
+        r.top0 = new0, r.top1 = new1;
 #pragma unroll
-    for (int h = 0; h < 2; h++) r.o[h][0] *= keep0, r.o[h][1] *= keep0, r.o[h][2] *= keep1, r.o[h][3] *= keep1;
-    r.total[0] *= keep0, r.total[2] *= keep1;
+        for (int h = 0; h < 2; h++) r.o[h][0] *= keep0, r.o[h][1] *= keep0, r.o[h][2] *= keep1, r.o[h][3] *= keep1;
+        r.total[0] *= keep0, r.total[2] *= keep1;
+    }
+    const float less0 = r.top0 * LOGIT, less1 = r.top1 * LOGIT;
 #pragma unroll
     for (int j = 0; j < 2 * COUNT && j * 8 < TRUE; j++) {  // weights of padding stay 0
         s[j][0] = weight(s[j][0], less0), s[j][1] = weight(s[j][1], less0);
@@ -158,6 +164,19 @@ __device__ __forceinline__ void mix(Rows& r, const u16* keys, const u16* values,
         mma(r.o[1], p, v[2], v[3]);
     }
     r.place += COUNT * 16 * COLUMN_STEP;
+}
+
+// All keys. The largest logit of the first chunk stands for all chunks, unless CAREFUL; false where a later one lies so far
+// above it that sums are no longer safe from infinity.
+template <bool CAREFUL>
+__device__ __forceinline__ bool mix_all(Rows& r, const u32* q, u32 place, const u16* keys, const u16* values, int lane) {
+    r = Rows{{q[0], q[1], q[2], q[3]}};
+    r.top0 = r.top1 = -1e30f, r.place = place;
+    if (WHOLE > 0) mix<CHUNK, CHUNK * 16, true>(r, keys, values, lane);
+    for (int chunk = 1; chunk < WHOLE; chunk++)
+        mix<CHUNK, CHUNK * 16, CAREFUL>(r, keys + chunk * CHUNK * 16 * STRIDE, values + chunk * CHUNK * 16 * STRIDE, lane);
+    if (REST > 0) mix<REST_TILES, REST, CAREFUL || WHOLE == 0>(r, keys + (N - REST) * STRIDE, values + (N - REST) * STRIDE, lane);
+    return CAREFUL || WHOLE + (REST > 0) < 2 || !__any_sync(~0u, r.total[0] > SAFE || r.total[2] > SAFE);
 }
 
 // Blocks go on to other (board, head), and fetch the next one meanwhile; without AHEAD they have one each.
@@ -185,20 +204,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, RESIDENT) attention_for
         }
         for (int tile = warp; tile < TILES; tile += WARPS) {
             const int row0 = tile * 16 + g, row1 = row0 + 8;
-            Rows r = {};
-            r.top0 = r.top1 = -1e30f;
+            u32 q[4];
             if (AHEAD) {
-                load_rows(r.q, keys + (2 * PADDED + tile * 16) * STRIDE, lane);
+                load_rows(q, keys + (2 * PADDED + tile * 16) * STRIDE, lane);
             } else {
                 const u16* q0 = qkv + place(first + min(row0, N - 1), column + 2 * t, 3 * WIDTH);
                 const u16* q1 = qkv + place(first + min(row1, N - 1), column + 2 * t, 3 * WIDTH);
-                r.q[0] = *(const u32*)q0, r.q[1] = *(const u32*)q1;
-                r.q[2] = *(const u32*)(q0 + 64), r.q[3] = *(const u32*)(q1 + 64);
+                q[0] = *(const u32*)q0, q[1] = *(const u32*)q1, q[2] = *(const u32*)(q0 + 64), q[3] = *(const u32*)(q1 + 64);
             }
-            if (DROP > 0) r.place = dice + row0 * ROW_STEP + 2 * t * COLUMN_STEP;
-            for (int chunk = 0; chunk < WHOLE; chunk++)
-                mix<CHUNK, CHUNK * 16>(r, keys + chunk * CHUNK * 16 * STRIDE, values + chunk * CHUNK * 16 * STRIDE, lane);
-            if (REST > 0) mix<REST_TILES, REST>(r, keys + (N - REST) * STRIDE, values + (N - REST) * STRIDE, lane);
+            const u32 place0 = DROP > 0 ? dice + row0 * ROW_STEP + 2 * t * COLUMN_STEP : 0;
+            Rows r;
+            if (!mix_all<false>(r, q, place0, keys, values, lane)) mix_all<true>(r, q, place0, keys, values, lane);
             const float sum0 = r.total[0], sum1 = r.total[2];
             const float scale0 = UPSCALE / sum0, scale1 = UPSCALE / sum1;
             u16* to = out + place(first + row0, column + 2 * t, WIDTH);
