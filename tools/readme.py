@@ -108,9 +108,8 @@ def maze_remarks(store: Store) -> str:
         for model, f in models.items()
     )
     return (
-        "Mazes of our own generator, not Table 7's; Muon and 20,000 of them, where the paper has Adam and 1,000. Not "
-        "self-correction alone tells the two halves apart: with it there were more steps, most of them with turned and "
-        "reflected mazes. "
+        "Mazes of our own generator, not Table 7's; Muon and 20,000 of them, turned and reflected, where the paper has "
+        "Adam and 1,000. "
         f"{trained}; seed 0, "
         f"{TABLE7.columns[0].steps} sampling steps. By the paper's recipe our mazes are learned by heart "
         "([docs/results.md](docs/results.md) has that, too)."
