@@ -284,6 +284,15 @@ def test_seeds_that_were_tuned_otherwise_are_no_part_of_table_5(put: Any):
     assert "| (5, 0.6) | **0.900 [0.871, 0.923]** | 500 | 0 |" in text
 
 
+def test_table_5_says_where_a_chosen_value_is_the_edge_of_its_grid(put: Any):
+    grid = [{"sigma": s, "tau_start": t, "validity": s + t, "folds": []} for s in (0.1, 0.2) for t in (0.1, 0.2, 0.3)]
+    tuned = {"model": "sudoku", "rule": "em-decay", "count": 500, "training_steps": 300_000, "command": "C5"}
+    whole = Page(put("tune", {**tuned, "grid": grid})).text(["table5"])
+    assert "| (0.2, 0.3), edge: sigma and tau_start |" in whole
+    grid[-2]["validity"] = 0.6
+    assert "| (0.2, 0.2), edge: sigma |" in Page(put("tune", {**tuned, "grid": grid})).text(["table5"])
+
+
 def test_what_is_written_about_a_task_stands_at_its_columns(put: Any):
     put("notes", {"about": "sudoku", "text": "Written."}, {"about": "all", "text": "Of all."})
     store = put("sudoku", report(1900))
@@ -332,6 +341,21 @@ def test_the_papers_ordering_is_judged_column_by_column(put: Any):
     text = Page(store).orderings()
     assert "| Sudoku, 21 clues | **no**: 0.250 -> 0.200 | yes: 0.250 -> 0.450 |" in text
     assert "| Latin, random | - | - |" in text
+
+
+def test_a_training_seed_against_the_ordering_is_named(put: Any):
+    for seed, (ddpm, tweedie) in enumerate([(500, 1800), (500, 1700), (600, 580)]):
+        name = f"sudoku-baseline.s{seed}" if seed else "sudoku-baseline"
+        reports = [report(valid, rule=rule, seed=seed) for rule, valid in (("ddpm", ddpm), ("tweedie", tweedie))]
+        store = put(name, *reports)
+    assert "| Sudoku, 21 clues | yes: 0.267 -> 0.680, but seed 2: 0.300 -> 0.290 |" in Page(store).orderings()
+
+
+def test_a_column_that_every_sampler_misses_is_named_at_the_top(put: Any):
+    store = put("sudoku", *(report(2, rule=rule) for rule in RULES))
+    assert "Every sampler misses in Sudoku, 21 clues (self-correction)." in Page(store).text()
+    store = put("sudoku", *(report(2, rule=rule) for rule in RULES[1:]), report(2000, rule=RULES[0]))
+    assert "Every sampler" not in Page(store).text()
 
 
 def test_the_stand_in_for_sudoku_extreme_is_named(put: Any):
@@ -444,9 +468,9 @@ def test_tuning_solving_coverage_and_solutions_have_their_rows(put: Any):
     drawn = {"model": "sudoku", "found": 80, "solutions": 100, "share_found": Rate(80, 100).as_dict(), "uneven": 0.5}
     drawn |= {"uneven_if_uniform": 0.02, "found_if_uniform": 99.96, "puzzles": 50, "draws": 1000, "command": "CO3"}
     text = Page(put("solutions", {**drawn, "validity": Rate(900, 1000).as_dict(), "training_steps": 5})).text()
-    row = "| sudoku | (5, 0.6) | **0.851 [0.816, 0.879]** | 500 | 0, 1 | 200,000 to 300,000 | (7, 0.7) 0.982 | -0.131 |"
-    assert row in text
-    assert "- **sudoku** (the paper: 0.982): no tested reason" in text
+    row = "| **0.851 [0.816, 0.879]** | 500 | 0, 1 | 200,000 to 300,000 | (7, 0.7) 0.982 | -0.131 |"
+    assert f"| sudoku | (5, 0.6), edge: sigma and tau_start {row}" in text
+    assert "- **sudoku** (the paper: 0.982): no reason was tested" in text
     assert "\nletgo tune sudoku --out tune.json\nletgo tune runs/sudoku/s1\n" in text  # a shipped model keeps its file
     assert "\nC10\n" in text
     assert "| sudoku | 21 | 0.980 [0.895, 0.996] | 50 | 162 | 200 | 0.950" in text

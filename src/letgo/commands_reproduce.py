@@ -20,7 +20,7 @@ from letgo.tasks import TASKS
 
 TARGETS = {
     "table1": "success rates of every task, sampler and objective; and verified solving",
-    "table5": "EM decay's settings as tuned on validation instances",
+    "table5": "EM decay's settings as `letgo tune` chose them on validation instances (collected, not tuned again)",
     "table7": "mazes: valid and shortest paths; and verified solving of them",
     "table8": "Sudoku, 21 clues, 500 sampling steps: beside the paper's runs of 200,000 steps",
     "table12": "distance to one-hot",

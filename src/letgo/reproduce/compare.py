@@ -37,6 +37,10 @@ class Result:
         """Those of the shortest run."""
         return min(self.all_steps, default=None)
 
+    def of(self, seed: int) -> float:
+        """One training seed's value."""
+        return self.cell.table.unit * number(self.reports[seed][self.cell.column.score]["value"])
+
     @property
     def difference(self) -> float:
         return self.value - self.cell.paper.value

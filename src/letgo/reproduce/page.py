@@ -14,6 +14,7 @@ from letgo.paper import (
     QUEENS_BOARDS,
     QUEENS_TRAINING,
     RULES,
+    STEPS,
     TABLE1,
     TABLE5,
     TABLE15,
@@ -277,16 +278,16 @@ class Page:
             difference = best["validity"] - paper.validity
             text = share(Rate(round(best["validity"] * n), n).as_dict() | {"value": best["validity"]})
             if difference < -MARGIN and not self.quick:
-                lines.append(f"- **{model}** (the paper: {paper.validity:.3f}): no tested reason, but {steps} steps.")
+                lines.append(f"- **{model}** (the paper: {paper.validity:.3f}): {_short(steps)}")
                 text = f"**{text}**"
-            setting, seeds = f"({best['sigma']:g}, {best['tau_start']:g})", ", ".join(map(str, tables))
+            setting, seeds = f"({best['sigma']:g}, {best['tau_start']:g}){_edges(tables)}", ", ".join(map(str, tables))
             rows.append([model, setting, text, str(n), seeds, steps, theirs, _signed(difference, 3)])
             commands += [_tuning(r["command"]) for r in tables.values()]
         head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "seeds", "steps", "paper", "difference"]
         note = (
             "Validation instances, five folds; not test results. Of several seeds the best mean, on the same ones. The "
-            "interval is that of the best of several settings, so it leans high. The whole grids are in "
-            "`results/tune.json`."
+            "interval is that of the best of several settings, so it leans high. An edge is the least or the greatest "
+            "value tried, so that a better one may lie beyond. The whole grids are in `results/tune.json`."
         )
         note = " ".join([note, *remark(self.store, "table5")])
         parts = ["## Table 5: EM decay's settings, as tuned", note, as_table(head, rows)]
@@ -398,7 +399,15 @@ def _above(upper: Result | None, lower: Result | None) -> str:
         return "-"
     apart = upper.value - lower.value
     verdict = "about equal" if abs(apart) < EQUAL else "yes" if apart > 0 else "**no**"
-    return f"{verdict}: {lower.value:.3f} -> {upper.value:.3f}"
+    other = "" if abs(apart) < EQUAL else _other_way(upper, lower, apart)
+    return f"{verdict}: {lower.value:.3f} -> {upper.value:.3f}{other}"
+
+
+def _other_way(upper: Result, lower: Result, apart: float) -> str:
+    """The training seeds for which the opposite holds."""
+    pairs = {seed: (lower.of(seed), upper.of(seed)) for seed in lower.reports if seed in upper.reports}
+    turned = {seed: (a, b) for seed, (a, b) in pairs.items() if abs(b - a) >= EQUAL and (b - a) * apart < 0}
+    return "".join(f", but seed {seed}: {a:.3f} -> {b:.3f}" for seed, (a, b) in turned.items())
 
 
 def _solved(report: Report) -> list[str]:
@@ -425,6 +434,21 @@ def _tuned(report: Report, model: str) -> bool:
 def _tuning(command: str) -> str:
     """Beside a shipped model nothing is written."""
     return command if "tune runs/" in command else f"{command} --out tune.json"
+
+
+def _short(steps: str) -> str:
+    return f"no reason was tested; the run has {steps} of the paper's {STEPS:,} steps."
+
+
+def _edges(tables: dict[int, Report]) -> str:
+    """`, edge: tau_start`: which of the chosen values is the least or the greatest of its grid."""
+    whole = together(list(tables.values()))
+    found = []
+    for key in ("sigma", "tau_start"):
+        tried = {row[key] for row in whole["grid"]}
+        if len(tried) > 1 and whole["best"][key] in (min(tried), max(tried)):
+            found.append(key)
+    return f", edge: {' and '.join(found)}" if found else ""
 
 
 def _alike(tables: dict[int, Report]) -> dict[int, Report]:
