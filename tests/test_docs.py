@@ -56,7 +56,9 @@ def test_the_page_of_results_is_what_the_result_files_hold():
     """`letgo reproduce page` writes both."""
     store = Store(ROOT / "results")
     assert (ROOT / "docs" / "results.md").read_text() == Page(store).text()
-    assert plots.drawn_digest(ROOT / "docs" / "assets" / "table1.svg") == plots.digest(plots.table1_points(store))
+    for name, plot in plots.PLOTS.items():
+        picture = ROOT / "docs" / "assets" / f"{name}.svg"
+        assert plots.drawn_digest(picture) == plots.digest(plot.points(store))
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -500,13 +500,25 @@ def test_a_cell_with_a_changed_column_keeps_its_own_paper_number():
 def test_the_plot_says_which_points_it_was_drawn_from(put: Any, tmp_path: Path):
     pytest.importorskip("matplotlib")
     store = put("sudoku", report(1900), report(900, rule="ddpm"))
-    plots.draw_table1(store, tmp_path / "assets" / "plot.svg")
-    points = plots.table1_points(store)
+    plots.draw(plots.PLOTS["table1"], store, tmp_path / "assets" / "plot.svg")
+    points = plots.PLOTS["table1"].points(store)
     assert [p["value"] for p in points] == [0.45, 0.95]
     assert plots.drawn_digest(tmp_path / "assets" / "plot.svg") == plots.digest(points)
     text = (tmp_path / "assets" / "plot.svg").read_text()
     for column in TABLE1.columns:
         assert column.title in text
+
+
+def test_the_plot_of_mazes_shows_our_recipe(put: Any, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    words = {"task": "maze", "regime": "test", "length": Rate(700, 1000).as_dict()}
+    put("maze", report(1, 1000, model="maze", **words))
+    assert "table7.svg" not in Page(Store(tmp_path)).text()
+    store = put("maze-muon", report(950, 1000, model="maze-muon", **words))
+    plot = plots.PLOTS["table7"]
+    plots.draw(plot, store, tmp_path / "assets" / "plot.svg")
+    assert [p["value"] for p in plot.points(store)] == [0.95, 0.7]
+    assert "assets/table7.svg" in Page(store).text()
 
 
 # A rule of our own

@@ -29,7 +29,7 @@ TARGETS = {
     "table15": "coverage of the 14-queens boards from 500,000 samples (--count)",
     "solve": "verified solving alone: ten tries with early exit, beside pass@1 and pass@10",
     "solutions": "App. O.3: 1,000 draws from each of 50 puzzles (--count) with several solutions",
-    "page": "no measurement: the page and its plot from the files in --out",
+    "page": "no measurement: the page and its plots from the files in --out",
 }
 
 
@@ -149,10 +149,12 @@ def _report(args: argparse.Namespace, store: Store, names: list[str], root: Path
     with written_atomically(path) as file:
         file.write(page.text().encode())
     print(f"wrote {path}")
-    if plots.available() and plots.table1_points(store) and not args.quick:
-        picture = path.parent / "assets" / "table1.svg"
-        if not picture.is_file() or plots.drawn_digest(picture) != plots.digest(plots.table1_points(store)):
-            plots.draw_table1(store, picture)
+    if args.quick or not plots.available():
+        return
+    for name, plot in plots.PLOTS.items():
+        picture, points = path.parent / "assets" / f"{name}.svg", plot.points(store)
+        if points and (not picture.is_file() or plots.drawn_digest(picture) != plots.digest(points)):
+            plots.draw(plot, store, picture)
             print(f"wrote {picture}")
 
 

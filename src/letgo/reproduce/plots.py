@@ -6,10 +6,11 @@ import hashlib
 import importlib.util
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from letgo.paper import OBJECTIVES, RULES, TABLE1, Cell
+from letgo.paper import OBJECTIVES, RULES, TABLE1, TABLE7, Cell, Table
 from letgo.reproduce.compare import result
 from letgo.reproduce.page import RULE_NAMES
 from letgo.reproduce.store import Store
@@ -22,15 +23,26 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def table1_points(store: Store) -> list[dict[str, Any]]:
-    """What the plot of Table 1 shows: a point per measured cell."""
-    points = []
-    for cell in TABLE1.cells():
-        found = result(store, cell)
-        if found is not None:
-            ends = {"value": found.value, "low": found.low, "high": found.high}
-            points.append({"cell": cell.name, **{k: None if v is None else round(v, 6) for k, v in ends.items()}})
-    return points
+@dataclass(frozen=True)
+class Plot:
+    """A table's columns as panels, the last one for the legend."""
+
+    table: Table
+    panels: tuple[int, int]
+    instead: tuple[str, str] | None = None  # the paper's model, and the one that is drawn
+
+    def points(self, store: Store) -> list[dict[str, Any]]:
+        """What the plot shows: a point per measured cell."""
+        points = []
+        for cell in self.table.cells():
+            found = result(store, cell, cell.model.replace(*self.instead) if self.instead else None)
+            if found is not None:
+                ends = {"value": found.value, "low": found.low, "high": found.high}
+                points.append({"cell": cell.name, **{k: None if v is None else round(v, 6) for k, v in ends.items()}})
+        return points
+
+
+PLOTS = {"table1": Plot(TABLE1, (3, 4)), "table7": Plot(TABLE7, (1, 5), ("maze", "maze-muon"))}
 
 
 def digest(points: list[dict[str, Any]]) -> str:
@@ -43,21 +55,24 @@ def drawn_digest(path: Path) -> str | None:
     return match[1] if match else None
 
 
-def draw_table1(store: Store, path: Path) -> None:
+def draw(plot: Plot, store: Store, path: Path) -> None:
     """One panel per column: ours with intervals, the paper's as hollow rings, both objectives."""
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    points = table1_points(store)
+    points, (down, across) = plot.points(store), plot.panels
+    rules = [rule for rule in RULES if any(cell.rule == rule for cell in plot.table.cells())]
     ours = {point["cell"]: point for point in points}
     style: dict[Any, Any] = {"svg.hashsalt": "letgo", "font.size": 8, "svg.fonttype": "none"}
     with plt.rc_context(style):
-        figure, axes = plt.subplots(3, 4, figsize=(10, 6.5), sharey=True, layout="constrained")
-        for axis, column in zip(axes.flat, TABLE1.columns, strict=False):
+        figure, axes = plt.subplots(
+            down, across, figsize=(2.5 * across, 6.5 / 3 * down), sharey=True, layout="constrained"
+        )
+        for axis, column in zip(axes.flat, plot.table.columns, strict=False):
             for shift, objective in zip((-0.14, 0.14), OBJECTIVES, strict=True):
-                cells = {place + shift: Cell(TABLE1, column, rule, objective) for place, rule in enumerate(RULES)}
+                cells = {place + shift: Cell(plot.table, column, rule, objective) for place, rule in enumerate(rules)}
                 colour = COLOURS[objective]
                 axis.plot(list(cells), [c.paper.value for c in cells.values()], "o", mfc="none", mec=colour, ms=6)
                 own = {at: ours[c.name] for at, c in cells.items() if c.name in ours}
@@ -65,10 +80,10 @@ def draw_table1(store: Store, path: Path) -> None:
                 ends = [[point[end] for point in own.values()] for end in ("low", "high")]
                 axis.vlines(list(own), *ends, color=colour, lw=1.5)
             axis.set_title(column.title, fontsize=8)
-            axis.set_xticks(range(len(RULES)), [RULE_NAMES[rule] for rule in RULES], rotation=30, fontsize=7)
+            axis.set_xticks(range(len(rules)), [RULE_NAMES[rule] for rule in rules], rotation=30, fontsize=7)
             axis.set_ylim(-0.03, 1.03)
             axis.grid(axis="y", lw=0.3)
-        legend = axes.flat[len(TABLE1.columns)]
+        legend = axes.flat[len(plot.table.columns)]
         legend.axis("off")
         for objective in OBJECTIVES:
             legend.plot([], [], "o", color=COLOURS[objective], ms=4, label=f"{objective}, ours with 95% interval")
