@@ -43,3 +43,7 @@ def commands_block(lines: list[str]) -> list[str]:
     """Each command once, folded away; nothing where there is none."""
     shown = "\n".join(dict.fromkeys(lines))
     return [f"<details><summary>Commands</summary>\n\n```\n{shown}\n```\n\n</details>"] if lines else []
+
+
+def signed(difference: float, digits: int) -> str:
+    return f"{round(difference, digits) + 0.0:+.{digits}f}"  # + 0.0: no -0.0

@@ -14,9 +14,7 @@ from letgo.paper import (
     QUEENS_BOARDS,
     QUEENS_TRAINING,
     RULES,
-    STEPS,
     TABLE1,
-    TABLE5,
     TABLE7,
     TABLE15,
     TABLES,
@@ -26,16 +24,15 @@ from letgo.paper import (
 )
 from letgo.reproduce.appendix import other_models, other_systems, own_choice, own_rule, training
 from letgo.reproduce.compare import MARGIN, Result, data_text, miss, remark, result, same_training, steps_span
-from letgo.reproduce.markdown import anchor, as_table, command, commands_block, share, steps_text
+from letgo.reproduce.markdown import anchor, as_table, command, commands_block, share, signed, steps_text
 from letgo.reproduce.plan import COLUMNS, KNOWN, QUICK_COUNT, SOLVED, TRIES
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, largest, split_seed
+from letgo.reproduce.settings import table5
+from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, Report, Store, largest, split_seed
 from letgo.reproduce.summary import READING, WORDS, pair, summary
-from letgo.tune import together
 
 RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
 NOTHING = "not trained yet"
 EQUAL = 0.005  # apart by less, the one is called neither above nor below the other
-ALIKE = ("count", "seed", "steps", "regime", "folds")  # tuned on the same instances in the same way
 QUICK = (
     f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, pass@1, one seed, n = {QUICK_COUNT} where "
     "an entry says nothing else. Mazes are left out unless asked for (`table7`, or `--tasks maze`), Sudoku-Extreme "
@@ -95,7 +92,7 @@ class Page:
             "solve": self.solve,
             "table7": self.table7,
             "table8": lambda: self.grid(TABLES["table8"], "Like for like only for runs of about 200,000 steps."),
-            "table5": self.table5,
+            "table5": lambda: table5(self.store, self.quick),
             "table12": lambda: self.grid(TABLES["table12"], "Lower is closer to a code word."),
             "table13": lambda: self.grid(TABLES["table13"], "Lower is better."),
             "table14": lambda: self.grid(
@@ -187,7 +184,7 @@ class Page:
             own = f"**{_own(found)}**" if name == cell.objective and self.missed(found) else _own(found)
             seeds = ", ".join(map(str, found.reports)) + ("" if found.std is None else f" (± {found.std:.{digits}f})")
             steps = steps_span(found.all_steps)
-            rows.append([*lead, own, str(found.n), seeds, steps, _paper(cell), _signed(found.difference, digits)])
+            rows.append([*lead, own, str(found.n), seeds, steps, _paper(cell), signed(found.difference, digits)])
         head = ["training", "sampler", "ours, 95% interval", "n", "seeds", "steps", "paper", "difference"]
         return as_table([*(["column"] if column else []), *head], rows)
 
@@ -271,34 +268,6 @@ class Page:
         picture = "![`maze-muon` by rule, with intervals, beside the paper's other mazes](assets/table7.svg)"
         return f"{above}\n\n{picture}{rule}{table}"
 
-    def table5(self) -> str:
-        rows, lines, commands = [], [], []
-        for model, paper in TABLE5.items():
-            theirs = f"({paper.sigma:g}, {paper.tau_start:g}) {paper.validity:.3f}"
-            tables = _alike({split_seed(r["model"])[1]: r for r in self.store.reports(TUNE) if _tuned(r, model)})
-            if not tables:
-                rows.append([model, "not tuned yet", "", "", "", "", theirs, ""])
-                continue
-            best, n = together(list(tables.values()))["best"], next(iter(tables.values()))["count"]
-            steps = steps_span([r["training_steps"] for r in tables.values() if r.get("training_steps")])
-            difference = best["validity"] - paper.validity
-            text = share(Rate(round(best["validity"] * n), n).as_dict() | {"value": best["validity"]})
-            if difference < -MARGIN and not self.quick:
-                lines.append(f"- **{model}** (the paper: {paper.validity:.3f}): {_short(steps)}")
-                text = f"**{text}**"
-            setting, seeds = f"({best['sigma']:g}, {best['tau_start']:g}){_edges(tables)}", ", ".join(map(str, tables))
-            rows.append([model, setting, text, str(n), seeds, steps, theirs, _signed(difference, 3)])
-            commands += [_tuning(r["command"]) for r in tables.values()]
-        head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "seeds", "steps", "paper", "difference"]
-        note = (
-            "Validation instances, five folds; not test results. Of several seeds the best mean, on the same ones. The "
-            "interval is that of the best of several settings, so it leans high. An edge is the least or the greatest "
-            "value tried, so that a better one may lie beyond. The whole grids are in `results/tune.json`."
-        )
-        note = " ".join([note, *remark(self.store, "table5")])
-        parts = ["## Table 5: EM decay's settings, as tuned", note, as_table(head, rows)]
-        return "\n\n".join([*parts, *(["\n".join(lines)] if lines else []), *commands_block(commands)])
-
     def solve(self) -> str:
         reports = self.store.reports(SOLVE)
         note = (
@@ -352,7 +321,7 @@ class Page:
             counts = f"{ours['distinct']['inside']:,} / {ours['distinct']['outside']:,}"
             short = ours["coverage"]["total"]["value"] - total
             spans[0] = f"**{spans[0]}**" if short < -MARGIN and not self.quick else spans[0]
-            difference = _signed(100 * short, 1)
+            difference = signed(100 * short, 1)
             even = f"{100 * ours['if_uniform']:.1f}"
             steps = self.store.trained_steps(ours)
             known = f"{steps:,}" if steps else "?"
@@ -396,10 +365,6 @@ class Page:
         return "\n\n".join([*parts, *commands_block(commands)])
 
 
-def _signed(difference: float, digits: int) -> str:
-    return f"{round(difference, digits) + 0.0:+.{digits}f}"  # + 0.0: no -0.0
-
-
 def _above(upper: Result | None, lower: Result | None) -> str:
     if upper is None or lower is None:
         return "-"
@@ -431,36 +396,3 @@ def _settings(found: Result | None) -> str:
     texts = [", ".join(f"{value:g}" for value in r["settings"].values()) for r in reports]
     known = dict.fromkeys(texts) if len(set(texts)) == 1 else texts
     return f" ({' / '.join(known)})" if any(texts) else ""
-
-
-def _tuned(report: Report, model: str) -> bool:
-    return report["rule"] == "em-decay" and split_seed(report["model"])[0] == model
-
-
-def _tuning(command: str) -> str:
-    """Beside a shipped model nothing is written."""
-    return command if "tune runs/" in command else f"{command} --out tune.json"
-
-
-def _short(steps: str) -> str:
-    return f"no reason was tested; the run has {steps} of the paper's {STEPS:,} steps."
-
-
-def _edges(tables: dict[int, Report]) -> str:
-    """`, edge: tau_start`: which of the chosen values is the least or the greatest of its grid."""
-    whole = together(list(tables.values()))
-    found = []
-    for key in ("sigma", "tau_start"):
-        tried = {row[key] for row in whole["grid"]}
-        if len(tried) > 1 and whole["best"][key] in (min(tried), max(tried)):
-            found.append(key)
-    return f", edge: {' and '.join(found)}" if found else ""
-
-
-def _alike(tables: dict[int, Report]) -> dict[int, Report]:
-    """Of several seeds those that were tuned like the first, setting by setting on the same instances."""
-
-    def tried(table: Report) -> tuple[Any, ...]:
-        return tuple(table.get(k) for k in ALIKE), [(row["sigma"], row["tau_start"]) for row in table["grid"]]
-
-    return {seed: table for seed, table in sorted(tables.items()) if tried(table) == tried(tables[min(tables)])}
