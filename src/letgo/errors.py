@@ -1,7 +1,7 @@
 """The one kind of error that a user meets: one line, what was wrong, where, what to do next."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 MOST_BOARDS = 10**9
@@ -35,3 +35,13 @@ def boards(text: str) -> int:
     if count > MOST_BOARDS:
         raise argparse.ArgumentTypeError(f"{text} is more than a billion boards, which fit in no memory; ask for fewer")
     return count
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> LetgoError:
+    """The error for a name that does not exist; it suggests the nearest known name, if one is near."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    near = get_close_matches(name.lower(), names, 1, 0.7)  # at .66 'gpu' would be taken for 'cpu'
+    suggestion = f"did you mean {near[0]}? " if near else ""
+    return LetgoError(f"unknown {kind} '{name}'; {suggestion}{hint or 'choose one of ' + ', '.join(names)}")

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +19,7 @@ from letgo.shapes import CellMask, PerBoard, State, Symbols
 from letgo.tasks.problem import Problem, Task
 
 Z95 = NormalDist().inv_cdf(0.975)
+Score = dict[str, float | int | None]  # an estimate as JSON has it
 
 
 class Estimate(ABC):
@@ -35,7 +37,7 @@ class Estimate(ABC):
     @abstractmethod
     def interval95(self) -> tuple[float, float]: ...
 
-    def as_dict(self) -> dict[str, float | int | None]:
+    def as_dict(self) -> Score:
         """For JSON, which has no NaN: a bound that is not known is null, and so is all of a sampler that diverged."""
         value, low, high = (x if math.isfinite(x) else None for x in (self.value, *self.interval95))
         known = value is not None
@@ -151,7 +153,12 @@ def pass_at_k_unbiased(valid: Bool[Tensor, "instances tries"], k: int) -> Mean:
 
 def violation_rate(boards: Symbols, problem: Problem, task: Task) -> Mean:
     """Per board the fraction of predicted cells that take part in a broken rule (App. O.1, Table 13)."""
-    return Mean(_mean_over_predicted(task.violations(boards, problem).float(), problem.given), most=1.0)
+    return Mean(_measured(violation_shares(boards, problem, task)[:, None]), most=1.0)
+
+
+def violation_shares(boards: Symbols, problem: Problem, task: Task) -> Float[Tensor, "boards"]:
+    """Each board's share of broken predicted cells; NaN where no cell is predicted."""
+    return _mean_over_predicted(task.violations(boards, problem).float(), problem.given)
 
 
 def codeword_distance(x: State, given: CellMask, codec: Codec) -> Mean:
@@ -159,16 +166,19 @@ def codeword_distance(x: State, given: CellMask, codec: Codec) -> Mean:
 
     Digit images are no code: with them it is the distance to some image of the decoded digit.
     """
+    return Mean(_measured(codeword_distances(x, given, codec)[:, None]))
+
+
+def codeword_distances(x: State, given: CellMask, codec: Codec) -> Float[Tensor, "boards"]:
+    """Each board's distance; NaN where no cell is predicted, infinity where the sampler diverged."""
     squares = (x - codec.encode(codec.decode(x))).square().mean(-1)
-    return Mean(100 * _mean_over_predicted(squares, given).sqrt())
+    squares = squares.where(squares.isfinite(), math.inf)
+    return 100 * _mean_over_predicted(squares, given).sqrt()
 
 
 def _mean_over_predicted(per_cell: Float[Tensor, "batch cells"], given: CellMask) -> Float[Tensor, "boards"]:
-    """Boards without a predicted cell have nothing to measure and do not count."""
     per_cell, open_cells = per_cell.cpu().double(), ~given.cpu()  # not every device has double precision
-    predicted = open_cells.sum(1)
-    some = predicted > 0
-    return (per_cell * open_cells).sum(1)[some] / predicted[some]
+    return per_cell.masked_fill(~open_cells, 0.0).sum(1) / open_cells.sum(1)
 
 
 def valid_uniqueness(boards: Symbols, valid: PerBoard) -> Rate:
@@ -188,7 +198,7 @@ class Coverage:
     inside: Rate
     outside: Rate
 
-    def as_dict(self) -> dict[str, dict[str, float | int | None]]:
+    def as_dict(self) -> dict[str, Score]:
         return {"total": self.total.as_dict(), "inside": self.inside.as_dict(), "outside": self.outside.as_dict()}
 
 
@@ -235,9 +245,6 @@ def expected_uneven(solutions: int, draws: int) -> float:
     return solutions / draws * m * math.exp(log_term)
 
 
-Score = dict[str, float | int | None]  # what `Estimate.as_dict` gives
-
-
 def number(value: float | None) -> float:
     """A score's value; NaN where a sampler diverged, never a perfect 0."""
     return math.nan if value is None else float(value)
@@ -280,3 +287,96 @@ def _balanced(counts: Float[Tensor, "draws 4"]) -> Float[Tensor, "draws"]:
     """The mean of hits / positives and rejections / negatives; a kind that does not occur is left out."""
     right, total = counts[:, [0, 2]], counts[:, [1, 3]]
     return (right / total.clamp(min=1)).sum(1) / (total > 0).sum(1).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Known(Estimate):
+    """A number as a file has it, without what it was counted from."""
+
+    score: Score
+
+    @property
+    def value(self) -> float:
+        return number(self.score["value"])
+
+    @property
+    def n(self) -> int:
+        return int(self.score["n"] or 0)
+
+    @property
+    def interval95(self) -> tuple[float, float]:
+        return number(self.score["low"]), number(self.score["high"])
+
+    def as_dict(self) -> Score:
+        return self.score
+
+
+@dataclass(frozen=True, eq=False)  # == of tensors is no bool
+class AtK(Estimate):
+    """The share of instances that one of k tries solves; of the network's own choice among them, with its calls."""
+
+    rate: Rate
+    k: int
+    calls: int | None = None
+
+    @property
+    def value(self) -> float:
+        return self.rate.value
+
+    @property
+    def n(self) -> int:
+        return self.rate.n
+
+    @property
+    def interval95(self) -> tuple[float, float]:
+        return self.rate.interval95
+
+    def as_dict(self) -> Score:
+        return {"k": self.k, **self.rate.as_dict(), **({} if self.calls is None else {"calls": self.calls})}
+
+
+# A score's values, one row per instance, and how they become an estimate. Parts of a list are joined row by row, so
+# the estimate of the whole is exact. NaN marks an instance with nothing to measure, infinity a sampler that diverged.
+
+ESTIMATES: dict[str, Callable[[Tensor], Estimate]] = {
+    "rate": lambda values: Rate.of(values[:, 0].bool()),
+    "any": lambda values: AtK(pass_at_k(values.bool()), values.shape[1]),
+    "chosen": lambda values: AtK(Rate.of(values[:, 0].bool()), int(values[0, 1]), int(values[:, 2].sum())),
+    "mean": lambda values: Mean(_measured(values)),
+    "share": lambda values: Mean(_measured(values), most=1.0),
+    "distinct": lambda values: Rate(len(values[values[:, 1] > 0, 0].unique()), int(values[:, 1].sum())),
+    "balanced": lambda values: Pooled(values.float(), _balanced),
+}
+
+
+def _measured(values: Float[Tensor, "boards 1"]) -> Float[Tensor, "boards"]:
+    rows = values[~values[:, 0].isnan(), 0]
+    return rows.where(rows.isfinite(), math.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One score's values: a row for each instance, and the kind of estimate that they become."""
+
+    kind: str
+    values: Float[Tensor, "boards columns"]
+
+    @staticmethod
+    def of(kind: str, values: Tensor) -> Column:
+        return Column(kind, (values[:, None] if values.dim() == 1 else values).cpu().double())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Whole numbers as such; JSON has no NaN, so null is nothing to measure and a string a sampler that diverged."""
+
+        def plain(value: float) -> float | int | str | None:
+            if math.isnan(value):
+                return None
+            return "diverged" if math.isinf(value) else int(value) if value == int(value) else value
+
+        return {"kind": self.kind, "values": [[plain(v) for v in row] for row in self.values.tolist()]}
+
+    @staticmethod
+    def from_dict(column: dict[str, Any]) -> Column:
+        special = {None: math.nan, "diverged": math.inf}
+        rows = [[special[v] if v is None or isinstance(v, str) else float(v) for v in row] for row in column["values"]]
+        return Column(column["kind"], torch.tensor(rows, dtype=torch.float64).view(len(rows), -1))
