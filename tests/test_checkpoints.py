@@ -178,7 +178,7 @@ def test_what_is_no_configuration_is_refused(values: Any) -> None:
 
 def test_choices_inside_a_configuration_are_checked() -> None:
     assert "unknown path 'zigzag'; choose one of cosine" in refusal(replace(MINI, path="zigzag").build_path)
-    assert "choose simple or self-correction" in refusal(replace(MINI, objective="hope").build_objective)
+    assert "choose one of simple, self-correction" in refusal(replace(MINI, objective="hope").build_objective)
 
 
 def test_every_preset_survives_json_and_builds_its_objects() -> None:
