@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import socket
 import sys
+import webbrowser
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--open", "open the page in a browser")
     parser.add_argument("--model", action="append", metavar="RUN", help="offer this run folder too; may be repeated")
     options.device(parser, "cpu", "auto, cpu, cuda or mps (default cpu)")
-    parser.add_argument(
-        "--queue", type=options.at_least(1), default=64, help="requests under way or waiting (default 64)"
-    )
+    queue = "requests under way or waiting (default 64)"
+    parser.add_argument("--queue", type=options.at_least(1), default=64, help=queue)
     parser.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this host name too")
     options.common(parser)
 
@@ -47,8 +47,6 @@ def run(args: argparse.Namespace) -> int:
         if args.host not in ("127.0.0.1", "localhost", "::1"):
             print("letgo app: other machines can reach this server, and it asks nobody who they are", file=sys.stderr)
     if args.open:
-        import webbrowser
-
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
         polite(uvicorn.Server(config), app.state.held.hang_up).run(sockets=[listener])
