@@ -80,7 +80,7 @@ def sampled(name: str, rule: str) -> tuple[torch.Tensor, list[str]]:
     maze = solver.task.cells > 500
     task = json.loads((solver.folder / "config.json").read_text())["task"]
     problem = drawn(task, REGIMES[task][0] if name != "sudoku-mini" else "4", "test", **solver.config.task_options)
-    x = solver.sample(problem, solver.rule(rule)[0], 5 if maze else 20, seed=1)
+    x = solver.sample(problem, solver.sampler(rule, 5 if maze else 20), seed=1)
     return x, solver.task.format(solver.codec.decode(x), problem)
 
 

@@ -366,7 +366,7 @@ class Column:
         return Column(kind, (values[:, None] if values.dim() == 1 else values).cpu().double())
 
     def as_dict(self) -> dict[str, Any]:
-        """Whole numbers as such; JSON has no NaN, so null is nothing to measure and a string a sampler that diverged."""
+        """Rows for JSON, which has no NaN: null is nothing to measure, a string a sampler that diverged."""
 
         def plain(value: float) -> float | int | str | None:
             if math.isnan(value):

@@ -14,7 +14,7 @@ from letgo.errors import LetgoError, unknown
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
 from letgo.objectives import Objective, SelfCorrection, Simple
-from letgo.paths import PATHS, GaussianPath
+from letgo.paths import PATHS, Path
 from letgo.tasks import Task
 
 KEEP = (20_000, 60_000, 100_000, 200_000, 400_000, 800_000, 1_200_000, 1_600_000, 2_000_000)  # App. L
@@ -73,7 +73,7 @@ class Config:
             raise unknown("codec", self.codec, codecs)
         return codecs[self.codec](symbols)
 
-    def build_path(self) -> GaussianPath:
+    def build_path(self) -> Path:
         if self.path not in PATHS:
             raise unknown("path", self.path, PATHS)
         return PATHS[self.path]()

@@ -134,9 +134,7 @@ def trajectory(
 
 
 @torch.no_grad()
-def belief(
-    denoise: Callable[[State, Time], State], path: Path, clues: Clues, board: State, noise: Noise
-) -> Float[Tensor, "batch"]:
+def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch"]:
     """The network's self-likelihood of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
 
     Its open cells are noised a little and asked for again: the log-probability of their symbols, summed over cells,
@@ -146,6 +144,6 @@ def belief(
     for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
         time = torch.full((1, 1, 1), t, device=board.device)
         x_t = clues.pin(path.sample(board, time, noise.normal(draw, START, board.shape[1], board.shape[2])))
-        kept = (denoise(x_t, time).float() * board).sum(-1).clamp(LEAST, 1)
+        kept = (propose(denoise, x_t, time, None)[0].float() * board).sum(-1).clamp(LEAST, 1)
         total += kept.log().masked_fill(clues.given, 0).sum(1)
     return total / len(BELIEF_TIMES)

@@ -76,7 +76,7 @@ class Solver:
         return {name: best[name] for name in takes if best.get(name) is not None}
 
     def sampler(
-        self, rule: str = "tweedie", steps: int | None = None, regime: str | None = None, **settings: float | None
+        self, rule: str = "tweedie", steps: int | None = None, regime: str | None = None, **settings: Any
     ) -> Sampler:
         """A rule with the settings that are given, else those tuned for the regime, and the model's own steps."""
         given = {name: value for name, value in settings.items() if value is not None}
@@ -99,9 +99,7 @@ class Solver:
     def context(self, problem: Problem) -> Tensor | None:
         return None if problem.context is None else problem.context.to(self.device)
 
-    def walk(
-        self, problem: Problem, noise: Noise, sampler: Sampler, walk: Walk | None = None
-    ) -> Iterator[Snapshot]:
+    def walk(self, problem: Problem, noise: Noise, sampler: Sampler, walk: Walk | None = None) -> Iterator[Snapshot]:
         """One batch through Algorithm 1, or what is left of it, in the precision of `solve`."""
         clues = self.clues(problem, sampler.soft_until)
         return self.engine.walk(sampler, clues, noise, self.context(problem), walk)
@@ -218,7 +216,7 @@ class Solver:
         verify: bool = True,
         batch: int | None = None,
         progress: Progress | None = None,
-        **settings: float | None,
+        **settings: Any,
     ) -> list[Answer]:
         """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved.
 
@@ -291,7 +289,7 @@ class Solver:
         steps: int | None = None,
         seed: int = 0,
         attempt: int = 0,
-        **settings: float | None,
+        **settings: Any,
     ) -> Iterator[Snapshot]:
         """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat."""
         problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
@@ -307,7 +305,7 @@ class Solver:
         rule: str | None = None,
         steps: int | None = None,
         tries: int = 1,
-        **settings: float | None,
+        **settings: Any,
     ) -> list[str]:
         """Unconditional samples as text, valid or not: no rule is looked at. Without `rule`, `generation_rule`."""
         problem = self.empty(count)

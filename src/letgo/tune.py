@@ -12,7 +12,8 @@ import torch
 from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
 from letgo.data.load import identity, lends_rows
 from letgo.errors import LetgoError
-from letgo.solver import Solver
+from letgo.samplers import Sampler, rule_kind
+from letgo.solver import Progress, Solver
 from letgo.tasks import Problem, Task
 
 FOLDS = 5
@@ -24,8 +25,6 @@ TAU_STARTS = (0.6, 0.7, 0.8)
 QUICK_SIGMAS = {"em": (0.1, 0.2, 0.3), "em-decay": (5.0, 7.0, 10.0)}
 QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
 QUICK_TAU_STARTS = (0.7, 0.8)
-
-Progress = Callable[[int, int], None]
 
 
 def refuse_other_splits(task: Task, data: str | None) -> None:
@@ -55,38 +54,48 @@ def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[floa
     return (LONG_SIGMAS if steps >= LONG else SIGMAS)[rule], TAU_STARTS
 
 
-def tune(
+def grid_of(
     solver: Solver,
     rule: str,
-    problem: Problem,
     sigmas: tuple[float, ...] | None = None,
     tau_starts: tuple[float, ...] | None = None,
     steps: int | None = None,
+    quick: bool = False,
+) -> list[Sampler]:
+    """The samplers to try: the given values, else the default grid, with the smaller sigma first."""
+    usual_sigmas, usual_taus = default_grid(rule, solver.steps(steps), quick)
+    taus: tuple[float | None, ...] = (tau_starts or usual_taus) if "tau_start" in rule_kind(rule).takes else (None,)
+    return [
+        solver.sampler(rule, steps, sigma=sigma, tau_start=tau)
+        for sigma in sorted(sigmas or usual_sigmas)
+        for tau in taus
+    ]
+
+
+def tune(
+    solver: Solver,
+    problem: Problem,
+    samplers: list[Sampler],
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
-    quick: bool = False,
 ) -> dict[str, Any]:
-    """Validity of every setting in each fold; the best mean over folds wins, the smaller sigma on a tie."""
+    """Validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
     if len(problem) < FOLDS:
         raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
-    usual_sigmas, usual_taus = default_grid(rule, solver.steps(steps), quick)
-    taus: tuple[float | None, ...] = (tau_starts or usual_taus) if rule == "em-decay" else (None,)
-    settings = [(sigma, tau) for sigma in sorted(sigmas or usual_sigmas) for tau in taus]
     grid = []
-    for done, (sigma, tau) in enumerate(settings):
-        valid = _valid(solver, problem, rule, steps, seed, batch, sigma, tau)
-        folds = [float(fold.mean()) for fold in valid.tensor_split(FOLDS)]
-        mean = sum(folds) / FOLDS
-        grid.append({"sigma": sigma, "tau_start": tau, "validity": round(mean, 4), "folds": folds})
+    for done, sampler in enumerate(samplers, 1):
+        folds = [float(fold.mean()) for fold in _valid(solver, problem, sampler, seed, batch).tensor_split(FOLDS)]
+        setting = {"sigma": sampler.sigma, "tau_start": sampler.tau_start}
+        grid.append({**setting, "validity": round(sum(folds) / FOLDS, 4), "folds": folds})
         if progress is not None:
-            progress(done + 1, len(settings))
+            progress(done, len(samplers))
     return {
-        "rule": rule,
+        "rule": samplers[0].rule,
         "best": _best(grid),
         "count": len(problem),
         "folds": FOLDS,
-        "steps": solver.steps(steps),
+        "steps": samplers[0].steps,
         "seed": seed,
         "grid": grid,
         "torch": torch.__version__,
@@ -151,7 +160,8 @@ def pick_checkpoint(
     if not candidates:
         return None
     for step, kind, weights in candidates:
-        value = float(_valid(build(weights), problem, "euler", steps, seed, batch).mean())
+        solver = build(weights)
+        value = float(_valid(solver, problem, solver.sampler("euler", steps), seed, batch).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
@@ -178,16 +188,6 @@ def keep_checkpoint(folder: Path, picked: dict[str, Any]) -> None:
     write_json(path, {**known, "step": picked["step"], "weights": picked["weights"], "checkpoint": picked})
 
 
-def _valid(
-    solver: Solver,
-    problem: Problem,
-    rule: str,
-    steps: int | None,
-    seed: int,
-    batch: int | None,
-    sigma: float | None = None,
-    tau_start: float | None = None,
-) -> torch.Tensor:
-    made, _ = solver.rule(rule, sigma, tau_start)
-    boards = solver.codec.decode(solver.sample(problem, made, steps, seed, 0, batch))
+def _valid(solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None) -> torch.Tensor:
+    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch))
     return solver.task.validate(boards, problem).float()

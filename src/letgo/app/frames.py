@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from letgo.codecs import OneHot
 from letgo.pinning import Clues
 from letgo.sampling import Snapshot
 from letgo.shapes import CellMask, PerBoard, State, Symbols
@@ -68,7 +67,7 @@ class Look:
     @cached_property
     def proposal_certainty(self) -> Certainty:
         """One-hot: x0_hat estimates E[x0 | x_t], so its largest entry is the leading symbol's probability."""
-        if isinstance(self.solver.codec, OneHot):
+        if self.solver.codec.one_hot:
             return self.pinned.float().amax(-1).clamp(0, 1).cpu()
         return self._posterior(self.pinned, 1.0, SPREAD)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from letgo import __version__
-from letgo.evaluate import device_name
+from letgo.machine import device_name
 from letgo.presets import Config
 
 

@@ -17,7 +17,6 @@ from letgo.bench.work import Work
 from letgo.checkpoints import load_model, shipped
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
-from letgo.kernels import ddpm
 from letgo.presets import Config
 from letgo.solver import Solver
 
@@ -54,7 +53,7 @@ def bench_sample(
     work, peak = Work.of(config, problem[:1], gpu), peaks[precision]
     notes: dict[str, dict[str, Any]] = {}
     works: dict[str, Callable[[], object]] = {
-        name: partial(solver.sample, problem, ddpm, steps, batch=batch)
+        name: partial(solver.sample, problem, solver.sampler("ddpm", steps), batch=batch)
         for name, solver in (("ours", ours), ("plain", plain))
     }
     try:
@@ -109,4 +108,4 @@ def bench_sample(
 
 
 def _captured(solver: Solver) -> int:
-    return 0 if solver.loop is None else len(solver.loop.steps)
+    return len(getattr(solver.engine, "steps", ()))  # of the graph engine alone

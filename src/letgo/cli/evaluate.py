@@ -18,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     passes = "k of pass@k, and of the network's own choice"
     parser.add_argument("--passes", type=options.at_least(1), default=1, help=passes)
     parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
+    parser.add_argument("--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them")
     options.report(parser)
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.sampler(parser)
@@ -25,36 +26,32 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from letgo.checkpoints import own_name, write_json
     from letgo.data.files import refuse_unwritable
-    from letgo.evaluate import evaluate, instances, own_clues
+    from letgo.evaluate import instances, own_clues
+    from letgo.evaluation import evaluate, part_of
     from letgo.progress import Progress
     from letgo.solver import load
 
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
     problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
+    sampler = solver.sampler(args.rule, args.steps, args.regime, **options.settings(args))
     options.warn_of_other_steps(solver, args.rule, args, args.regime)
     own = args.regime in (None, *solver.task.regimes)
     if solver.task.name == "sudoku-extreme" and args.data is None and own and not args.quiet:
         print("letgo: minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
-    scores = evaluate(
-        solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show, args.regime,
-        **options.settings(args),
-    )  # fmt: skip
-    report = {
-        "model": own_name(args.model),
-        "regime": "file" if own_clues(problem, solver.task) else args.regime or solver.task.regimes[0],
-        **scores,
-        "command": args.command_line,
-    }
+    part = problem if args.shard is None else part_of(problem, args.shard)
+    measured = evaluate(solver, part, sampler, args.passes, args.seed, args.batch, show)
+    regime = "file" if own_clues(problem, solver.task) else args.regime or solver.task.regimes[0]
+    named = {"model": own_name(args.model), "regime": regime, "command": args.command_line, "shard": args.shard}
+    report = replace(measured, **named).as_dict()
     if args.out:
         write_json(args.out, report)
-    if args.json:
-        print(json.dumps(report, indent=2))
-    else:
-        print(summary(report))
+    print(json.dumps(report, indent=2) if args.json else summary(report))
     if report["codeword_distance"]["value"] is None and not args.quiet:
         print(f"letgo: the sampler diverged: {report['steps']} steps are too few for this sigma", file=sys.stderr)
     return 0

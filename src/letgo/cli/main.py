@@ -24,6 +24,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "presets": "list the training presets",
     "train": "train a preset, or go on with a run",
     "evaluate": "measure a model with a rule",
+    "merge": "join the reports of parts of a measurement",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, the plain path and a diffusers loop",
     "reproduce": "measure the paper's tables and write the page of results",

@@ -146,7 +146,7 @@ def sampler(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace) -> dict[str, float | None]:
-    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance")}
+    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
 
 
 def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:

@@ -75,10 +75,9 @@ def run(args: argparse.Namespace) -> int:
         problem = instances(solver.task, None, 1, args.seed)
     tries = args.tries or (1 if args.no_verify else 10)
     show = Progress("solved", args.progress, args.quiet or len(problem) == 1)
-    settings = {**options.settings(args), "soft_until": args.soft_until}
     options.warn_of_other_steps(solver, args.rule, args)
     answers = solver.solve(
-        problem, args.rule, args.steps, tries, args.seed, not args.no_verify, args.batch, show, **settings
+        problem, args.rule, args.steps, tries, args.seed, not args.no_verify, args.batch, show, **options.settings(args)
     )
     show.close()
     _print_answers(solver, problem, answers, args, example)

@@ -103,7 +103,8 @@ def validate(
 
     Returns the two scores and the number of instances that they rest on.
     """
-    from letgo.evaluate import evaluate, instances
+    from letgo.evaluate import instances
+    from letgo.evaluation import evaluate
     from letgo.solver import Solver
     from letgo.train import choose_weights
 
@@ -115,7 +116,7 @@ def validate(
         network = config.build_model()
         network.load_state_dict(weights)
         solver = Solver(config, network, device.type, fast=False)
-        return evaluate(solver, "euler", problem)["validity"]["value"]
+        return evaluate(solver, problem, solver.sampler("euler")).validity.value
 
     return choose_weights(out, score, len(problem)), len(problem)
 
@@ -169,8 +170,7 @@ def run_one(
     import torch
 
     from letgo.checkpoints import load_weights, read_json, write_json
-    from letgo.evaluate import device_name
-    from letgo.machine import pick_device
+    from letgo.machine import device_name, pick_device
     from letgo.presets import KEEP
     from letgo.progress import Progress, clock
     from letgo.train import train

@@ -116,7 +116,7 @@ def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem,
     from letgo.checkpoints import locate
     from letgo.progress import Progress
     from letgo.solver import Solver
-    from letgo.tune import pick_checkpoint, tune
+    from letgo.tune import grid_of, pick_checkpoint, tune
 
     folder, step = locate(name)
     picked = None
@@ -132,8 +132,7 @@ def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem,
         solver, picked = found or (solver, None)
         show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
-    table = tune(
-        solver, args.rule, problem, args.sigmas, args.tau_starts, args.steps, args.seed, args.batch, show, args.quick
-    )
+    samplers = grid_of(solver, args.rule, args.sigmas, args.tau_starts, args.steps, args.quick)
+    table = tune(solver, problem, samplers, args.seed, args.batch, show)
     show.close()
     return Tuned(folder, picked, table)

@@ -15,7 +15,9 @@ from typing import Any
 from letgo import __version__
 from letgo.checkpoints import is_folder, locate, read_json, shipped
 from letgo.data.load import identity
-from letgo.evaluate import device_name, evaluate, instances
+from letgo.evaluate import instances
+from letgo.evaluation import evaluate
+from letgo.machine import device_name
 from letgo.metrics import Rate
 from letgo.paper import Column
 from letgo.presets import PRESETS, Config
@@ -168,7 +170,7 @@ def settings_for(
         how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {rule}{data}`"
         session.leave_out(f"{where}, {rule}", f"not tuned yet: {how}")
         return None
-    return solver.rule(rule, regime=regime)[1]
+    return solver.sampler(rule, regime=regime).settings
 
 
 def measure(session: Session, need: Need, seed: int, where: str) -> None:
@@ -194,8 +196,8 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         return
     problem = session.problem(solver, need.regime, need.count, seed)
     show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    shared = (need.steps, need.passes, seed, session.batch, None, show, need.regime)
-    scores = evaluate(solver, need.rule, problem, *shared)
+    sampler = solver.sampler(need.rule, need.steps, need.regime)
+    scores = evaluate(solver, problem, sampler, need.passes, seed, session.batch, show).as_dict()
     report = {"model": name, "regime": need.regime, **scores, **facts, "command": command}
     session.store.add(name, report, SAME)
     session.say(line(report))

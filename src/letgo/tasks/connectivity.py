@@ -57,6 +57,19 @@ class Connectivity(Task):
         """Entries that differ from the reachability of the problem's adjacency."""
         return boards != reachability(_adjacency(problem)).flatten(1)
 
+    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
+        """IRED's scores of matrix entries, and whether 'all joined' would be right: the floor."""
+        floor = {"all_joined": ("rate", self.validate(torch.ones_like(tries[0]), problem))}
+        if not bool(self.validate(problem.solution, problem).all()):  # nothing to compare the entries with
+            return floor
+        truth, said = problem.solution > 0, tries[0] > 0
+        counts = [truth & said, truth, ~truth & ~said, ~truth]
+        return {
+            "element_accuracy": ("share", (tries[0] == problem.solution).float().mean(1)),
+            "balanced_accuracy": ("balanced", torch.stack([count.sum(1).float() for count in counts], dim=1)),
+            **floor,
+        }
+
     def parse(self, text: str) -> Problem:
         """Rows of the adjacency joined by '/': square, of any size, symmetric, 0 on the diagonal."""
         rows = text.strip().split("/")

@@ -81,6 +81,15 @@ class Maze(Task):
         orders = torch.stack([*turned, *(grid.T for grid in turned)]).flatten(1)
         return Problem(problem.solution[:, orders].flatten(0, 1), problem.given[:, orders].flatten(0, 1))
 
+    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
+        """App. H: a shortest way; and the share of marked cells, since marking all of them is valid too."""
+        shortest = torch.stack([path_length_optimal(board, problem) for board in tries], dim=1)
+        return {
+            "length": ("rate", shortest[:, 0]),
+            "length_at_k": ("any", shortest),
+            "marked_share": ("share", marked_share(tries[0], problem)),
+        }
+
     def parse(self, text: str) -> Problem:
         """Rows joined by '/', or all cells in one run. Cells marked 'o' are the known answer, never clues."""
         line = text.strip("\r\n")  # a space is an open cell

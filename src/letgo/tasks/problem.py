@@ -96,6 +96,10 @@ class Task(ABC):
         """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
         raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
 
+    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
+        """Scores that only this task has: a kind of `metrics.ESTIMATES` and a row of values for each instance."""
+        return {}
+
     def validate(self, boards: Symbols, problem: Problem) -> PerBoard:
         """Every rule holds and every clue is kept."""
         return ~self.violations(boards, problem).any(dim=1)
