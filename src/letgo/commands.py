@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from letgo.answers import Answer
-from letgo.checkpoints import is_folder, locate, own_name, read_json, shipped, write_json
 from letgo.data.files import refuse_unwritable
 from letgo.data.puzzles import read_puzzles
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.progress import Progress
+from letgo.runs import is_folder, locate, own_name, read_json, shipped, write_json
 from letgo.solver import Solver, load
 from letgo.tasks import TASKS, Problem
 

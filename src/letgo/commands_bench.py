@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 
 from letgo.bench import bench_sample, bench_train, summary
-from letgo.checkpoints import write_json
 from letgo.data.files import refuse_unwritable
 from letgo.errors import LetgoError
 from letgo.machine import pick_device
 from letgo.presets import preset
+from letgo.runs import write_json
 
 
 def run(args: argparse.Namespace) -> int:

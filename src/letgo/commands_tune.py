@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import all_locked, locate, own_name, shipped, tuning_file, write_json
 from letgo.data.files import refuse_unwritable
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
 from letgo.progress import Progress
+from letgo.runs import Run, all_locked, locate, own_name, shipped, write_json
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 from letgo.tune import (
     advice,
     data_used,
-    keep_checkpoint,
     pick_checkpoint,
     refuse_other_splits,
     together,
@@ -65,10 +64,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write_json(args.out, table)
     for tuned in found if args.out is None else ():
-        if tuned.picked is not None:
-            keep_checkpoint(tuned.folder, tuned.picked)
-        path = tuning_file(tuned.folder, args.rule, None if regime == usual else regime)
-        write_json(path, {**table, "checkpoint": tuned.picked})
+        run, picked = Run.load(tuned.folder), tuned.picked
+        if picked is not None:  # it becomes the run's model, so that this is measured as it was tuned
+            run.export(picked["step"], picked["weights"], {"checkpoint": picked})
+        run.save_tuning(args.rule, None if regime == usual else regime, {**table, "checkpoint": picked})
     print(json.dumps(table if args.json else table["best"]))
     if (said := advice(table)) and not args.quiet:
         print(f"letgo: {said}", file=sys.stderr)
@@ -103,7 +102,7 @@ def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem,
             network.load_state_dict(weights)
             return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
 
-        found = pick_checkpoint(build, folder, problem, args.steps, args.seed, args.batch, show)
+        found = pick_checkpoint(build, Run.load(folder), problem, args.steps, args.seed, args.batch, show)
         solver, picked = found or (solver, None)
         show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from letgo.answers import Answer, Ledger
-from letgo.checkpoints import load_model, read_json, read_tuning
 from letgo.codecs import OneHot
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.fast import cpu
 from letgo.fast.loop import Loop
@@ -25,8 +25,8 @@ from letgo.kernels import Rule, make_rule
 from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.models.transformer import Transformer
 from letgo.pinning import Clues
-from letgo.presets import Config
 from letgo.rng import Noise, NoiseAhead
+from letgo.runs import Run, load_model, read_json
 from letgo.sampling import BELIEF_TIMES, Snapshot, belief, trajectory, uniform_grid
 from letgo.shapes import State, Symbols, Time
 from letgo.tasks import Problem
@@ -97,7 +97,7 @@ class Solver:
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
         """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
-        return {} if self.folder is None else read_tuning(self.folder, rule, regime)
+        return {} if self.folder is None else Run(self.folder, self.config).tuning(rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """The stored settings of a rule."""
