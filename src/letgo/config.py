@@ -10,7 +10,7 @@ from torch import nn
 
 from letgo import tasks
 from letgo.codecs import CODECS, Codec
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.models import NETWORKS
 from letgo.objectives import OBJECTIVES, Objective
 from letgo.paths import PATHS, GaussianPath
@@ -75,9 +75,9 @@ class Config:
         """A configuration of JSON; fields that were not there yet when it was written have their defaults."""
         if not isinstance(values, dict):
             raise LetgoError(f"not a letgo configuration: {type(values).__name__} instead of an object")
-        unknown = sorted(set(values) - {f.name for f in fields(Config)})
-        if unknown or not {"name", "task"} <= set(values):
-            raise LetgoError(f"not a letgo configuration: {'unknown ' + ', '.join(unknown) if unknown else 'no task'}")
+        other = sorted(set(values) - {f.name for f in fields(Config)})
+        if other or not {"name", "task"} <= set(values):
+            raise LetgoError(f"not a letgo configuration: {'unknown ' + ', '.join(other) if other else 'no task'}")
         return Config(**values)
 
     @staticmethod
@@ -90,9 +90,9 @@ class Config:
 
     def changed(self, **changes: Any) -> Config:
         """With the fields that are not None put in."""
-        unknown = sorted(set(changes) - {f.name for f in fields(Config)})
-        if unknown:
-            raise LetgoError(f"a configuration has no {', '.join(unknown)}; it has {', '.join(self.as_dict())}")
+        names = [f.name for f in fields(Config)]
+        for name in sorted(set(changes).difference(names)):
+            raise unknown("field of a configuration", name, names)
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,5 +118,5 @@ class Config:
 
 def _choose(kind: str, table: Mapping[str, Callable[..., Any]], name: str) -> Callable[..., Any]:
     if name not in table:
-        raise LetgoError(f"unknown {kind} '{name}'; choose one of {', '.join(table)}")
+        raise unknown(kind, name, table)
     return table[name]

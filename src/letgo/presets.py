@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from letgo.config import Config
-from letgo.errors import LetgoError
+from letgo.errors import unknown
 
 
 def _pair(config: Config) -> dict[str, Config]:
@@ -71,5 +71,5 @@ PRESETS: dict[str, Config] = {
 
 def preset(name: str) -> Config:
     if name not in PRESETS:
-        raise LetgoError(f"unknown preset '{name}'; `letgo presets` lists them")
+        raise unknown("preset", name, PRESETS, "`letgo presets` lists them")
     return PRESETS[name]

@@ -67,7 +67,7 @@ def train(
     data: str | Problem | None = None,
     device: str | torch.device = "auto",
     max_seconds: float | None = None,
-    keep: Sequence[int] = KEEP,
+    keep: Sequence[int] | None = None,
     validate: int | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -91,7 +91,7 @@ def train(
     False
     """
     config, out, where = configured(preset, **changes), Path(out), pick_device(device)
-    options = Options(max_seconds, keep, progress, log_every, tensorboard, fast)
+    options = Options(max_seconds, KEEP if keep is None else keep, progress, log_every, tensorboard, fast)
     session = Session(config, data, where, options, validate, say, command)
     if seeds is None:
         return session.train({config.seed: out}, out)[0]

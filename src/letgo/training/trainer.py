@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from letgo.codecs import Codec
 from letgo.config import Config
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.fast import supported
 from letgo.fast.cuda import captured, many_builds
 from letgo.objectives import Batch, Objective, averaged
@@ -117,7 +117,7 @@ def precision_of(name: str, device: torch.device) -> str:
     cuda = device.type == "cuda"
     precision = name if name != "auto" else ("bf16" if cuda else "fp32")
     if precision not in ("bf16", "fp16", "fp32"):
-        raise LetgoError(f"unknown precision '{precision}'; choose bf16, fp16 or fp32")
+        raise unknown("precision", precision, ("bf16", "fp16", "fp32"))
     if precision == "fp16" and not cuda:
         raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
     return precision
@@ -196,7 +196,7 @@ class Trainer:
         if self.recipe.optimizer == "muon":
             return Muon(self.flat, self.rate, self.shapes, compiled)
         if self.recipe.optimizer != "adam":
-            raise LetgoError(f"unknown optimizer '{self.recipe.optimizer}'; choose adam or muon")
+            raise unknown("optimizer", self.recipe.optimizer, ("adam", "muon"))
         # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
         return torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
 

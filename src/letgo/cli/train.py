@@ -1,0 +1,110 @@
+"""`letgo train`: words in, a run folder out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from letgo.cli import options
+from letgo.errors import LetgoError
+
+if TYPE_CHECKING:
+    from letgo.config import Config
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    whole, share = options.at_least(1), options.real(0.0, 1.0)
+    parser.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
+    parser.add_argument("--out", type=options.path, metavar="RUN", help="the run folder; repeat the command to resume")
+    parser.add_argument("--init", metavar="M", help="start from this model's weights instead of random ones")
+    parser.add_argument("--data", help="training instances: .npz, .csv(.gz), a folder, or hub; default: generated")
+    parser.add_argument("--steps", type=whole, help="optimiser steps; schedules follow this number")
+    parser.add_argument("--max-seconds", type=options.real(0.0), help="stop cleanly after this time and save")
+    parser.add_argument("--seed", type=options.seed)
+    several = "several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2"
+    parser.add_argument("--seeds", type=options.list_of(options.seed), help=several)
+    options.device(parser)
+    options.batch(parser, None)
+    optimizer = "adam (the paper's), or muon for the blocks' matrices"
+    parser.add_argument("--optimizer", choices=["adam", "muon"], help=optimizer)
+    parser.add_argument("--learning-rate", type=options.real(0.0))
+    parser.add_argument("--warmup", type=options.at_least(0), help="steps of linear warm-up")
+    parser.add_argument("--decay", type=share, help="share of the steps, at the end, for the rate to fall to 0")
+    parser.add_argument("--precision", choices=["auto", "bf16", "fp16", "fp32"])
+    parser.add_argument("--boards", type=options.boards, help="how many instances to generate")
+    options.flag(parser, "--symmetries", "mazes: each in its 8 turns and reflections")
+    parser.add_argument("--simple-weight", type=options.real(0.0), help="lambda_simple of self-correction")
+    options.flag(parser, "--full-gradient", "Algorithm 2 to the letter (dearer)")
+    keep = "steps whose weights are kept, e.g. 1000,2000; '' for none"
+    parser.add_argument("--keep", type=options.list_of(whole, may_be_empty=True), help=keep)
+    validate = "instances that choose between EMA and raw weights; 0: keep EMA"
+    parser.add_argument("--validate", type=options.at_least(0), help=validate)
+    parser.add_argument("--log-every", type=whole, default=100)
+    options.flag(parser, "--tensorboard")
+    options.flag(parser, "--plain", "no compilation, no CUDA graph")
+    options.flag(parser, "--dry-run", "print the configuration and stop")
+    options.common(parser)
+
+
+def changes(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the configuration that a flag was given for; None stands for all others."""
+    names = ("steps", "batch", "optimizer", "learning_rate", "warmup", "decay", "precision", "boards", "seed", "init",
+             "simple_weight")  # fmt: skip
+    flags = {name: getattr(args, name) or None for name in ("full_gradient", "symmetries")}
+    return {name: getattr(args, name) for name in names} | flags
+
+
+def run(args: argparse.Namespace) -> int:
+    from letgo.training.train import configured
+
+    config = configured(args.preset, **changes(args))
+    if args.dry_run:
+        print(json.dumps(config.as_dict(), indent=2))
+        return 0
+    if args.out is None:
+        raise LetgoError("train needs --out RUN, the folder to write to")
+    if args.seeds and args.seed is not None:
+        raise LetgoError("give --seed or --seeds, not both")
+    return train(args, config)
+
+
+def train(args: argparse.Namespace, config: Config) -> int:
+    import torch
+
+    import letgo
+    from letgo.evaluate import device_name
+    from letgo.machine import pick_device
+    from letgo.progress import Progress
+
+    device = pick_device(args.device)
+    torch.set_num_threads(args.threads)
+    show = Progress(f"{config.name} on {device_name(device)}: step", args.progress, args.quiet)
+
+    def say(text: str) -> None:
+        show.close()
+        if not args.quiet:
+            print(text, file=sys.stderr)
+
+    def progress(step: int, total: int, speed: float, losses: dict[str, float]) -> None:
+        show(step, total, f"  loss {losses['loss']:.5f}  {speed:,.0f} steps/s")
+
+    found = letgo.train(
+        config,
+        args.out,
+        seeds=args.seeds,
+        data=args.data,
+        device=device,
+        max_seconds=args.max_seconds,
+        keep=args.keep,
+        validate=args.validate,
+        progress=progress,
+        say=say,
+        log_every=args.log_every,
+        tensorboard=args.tensorboard,
+        fast=False if args.plain else None,
+        command=args.command_line,
+    )
+    signal = max((run.signal for run in (found if isinstance(found, list) else [found])), default=0)
+    return 128 + signal if signal else 0
