@@ -14,9 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from letgo.train import train
 
-from letgo import checkpoints
-from letgo.checkpoints import (
+from letgo.cli import main
+from letgo.config import Config
+from letgo.errors import LetgoError
+from letgo.presets import PRESETS
+from letgo.rng import data_rng
+from letgo.runs import (
     append_line,
     load_model,
     load_state,
@@ -29,11 +34,6 @@ from letgo.checkpoints import (
     shipped,
     write_json,
 )
-from letgo.cli import main
-from letgo.errors import LetgoError
-from letgo.presets import PRESETS, Config
-from letgo.rng import data_rng
-from letgo.train import train
 
 MINI = replace(
     PRESETS["sudoku-mini"],

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from letgo import __version__
-from letgo.checkpoints import load_state
 from letgo.cli import build_parser, main
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.progress import Progress, clock
+from letgo.runs import load_state
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
-from letgo.trainer import Trainer
+from letgo.training.trainer import Trainer
 
 SOURCE = Path(__file__).parents[1] / "src"
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu"]

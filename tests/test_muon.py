@@ -10,10 +10,10 @@ import torch
 from torch.testing import assert_close
 
 from letgo.errors import LetgoError
-from letgo.muon import RATE, Muon, orthogonal, pieces, wide
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
-from letgo.trainer import Trainer, TrainingData
+from letgo.training.muon import RATE, Muon, orthogonal, pieces, wide
+from letgo.training.trainer import Trainer, TrainingData
 
 SMALL = {"width": 24, "depth": 2, "heads": 2, "hidden": 48}
 MINI = replace(PRESETS["sudoku-mini"], network_options=SMALL, optimizer="muon", batch=8, warmup=0)

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from letgo.cli.train import training_instances
 from letgo.data.make import make
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
 from letgo.presets import preset
 from letgo.tasks.problem import Problem
 from letgo.tasks.queens import Queens, all_boards, search, train_split
+from letgo.training.train import training_instances
 
 seeds = st.integers(0, 2**32 - 1)
 PARTS = ("train", "valid", "test")

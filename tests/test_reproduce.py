@@ -19,11 +19,12 @@ import torch
 
 from letgo.cli import main
 from letgo.cli.reproduce import checkout
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.evaluate import extra_scores, instances
 from letgo.metrics import board_keys
 from letgo.paper import TABLE1, TABLES
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.reproduce import measure
 from letgo.reproduce.coverage import (
     ambiguous_puzzles,

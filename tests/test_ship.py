@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from letgo.train import train
 
-from letgo.checkpoints import load_state, load_weights, read_json, save_weights, shipped, write_json
 from letgo.cli import main
-from letgo.presets import PRESETS, Config
+from letgo.config import Config
+from letgo.presets import PRESETS
 from letgo.reproduce.store import Store
 from letgo.rng import data_rng
-from letgo.train import train
+from letgo.runs import load_state, load_weights, read_json, save_weights, shipped, write_json
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "src" / "letgo" / "shipped"

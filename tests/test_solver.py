@@ -11,24 +11,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from letgo.train import train
 from torch import Tensor, nn
 
 import letgo
-from letgo.checkpoints import locate, write_json
 from letgo.codecs import OneHot
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.evaluate import evaluate, instances
 from letgo.kernels import RULES
 from letgo.machine import pick_device
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.rng import Noise, data_rng
+from letgo.runs import locate, write_json
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Solver, identities, load
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
-from letgo.train import train
 from letgo.tune import tune
 
 MINI = PRESETS["sudoku-mini"]

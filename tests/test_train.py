@@ -17,19 +17,20 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 import torch
+from letgo.train import Result, choose_weights, train
 from scipy import stats
 from torch import Tensor
 from torch.testing import assert_close
 
 from letgo import train as training
-from letgo.checkpoints import load_model, load_state, load_weights, locked, read_json, save_weights, write_json
 from letgo.cli import main
+from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.rng import data_rng
+from letgo.runs import load_model, load_state, load_weights, locked, read_json, save_weights, write_json
 from letgo.tasks import Problem
-from letgo.train import Result, choose_weights, train
-from letgo.trainer import EMA_EVERY, Trainer, TrainingData, ema_weight, learning_rate, random_clues
+from letgo.training.trainer import EMA_EVERY, Trainer, TrainingData, ema_weight, learning_rate, random_clues
 from letgo.tune import keep_checkpoint
 
 CPU = torch.device("cpu")
@@ -114,7 +115,9 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[Trainer],
 def test_twenty_steps_equal_ten_a_stop_and_ten_more_bit_for_bit(
     config: Config, tmp_path: Path, after: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)  # so that the average differs from the weights this early
+    monkeypatch.setattr(
+        "letgo.training.trainer.EMA_EVERY", 1
+    )  # so that the average differs from the weights this early
     whole = go(config, tmp_path / "whole", log_every=4)
     assert (whole.step, whole.stopped_by) == (20, "done")
     after(10, lambda _: signal.raise_signal(signal.SIGINT))
@@ -242,7 +245,7 @@ def test_a_run_that_never_took_a_step_may_begin_anew(tmp_path: Path, after: Call
 def test_a_deleted_model_comes_back_as_it_was_chosen(
     step: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path, keep=(10, 20))
     keep_checkpoint(tmp_path, {"step": step, "weights": kind})
     write_json(tmp_path / "tune-em.json", {})
@@ -265,7 +268,7 @@ def test_where_the_chosen_weights_are_gone_too_what_was_found_for_them_goes(tmp_
 
 
 def test_going_on_without_a_step_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
     config = replace(MINI, decay=0.0)
     go(config, tmp_path, keep=(10,), log_every=5)
     keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
@@ -410,8 +413,8 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from letgo import train as training
-from letgo.checkpoints import load_model, load_state, load_weights
-from letgo.presets import Config
+from letgo.runs import load_model, load_state, load_weights
+from letgo.config import Config
 from letgo.rng import data_rng
 import json
 
@@ -741,7 +744,7 @@ def test_the_average_remembers_at_most_a_tenth_of_the_steps() -> None:
 
 
 def test_the_average_is_what_its_weights_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 5)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 5)
     config = replace(MINI, steps=200)
     run = trainer(config)
     average = run.flat.detach().clone()
@@ -759,7 +762,7 @@ def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
 ) -> None:
     from safetensors.torch import load_file
 
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path, keep=(15, 20))
     kept = load_file(tmp_path / "checkpoints" / "20.safetensors")
     state = load_state(tmp_path / "state.pt")
@@ -779,7 +782,7 @@ def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
 
 
 def test_the_model_file_holds_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path)
     assert_same_tree(load_weights(tmp_path / "model.safetensors"), load_state(tmp_path / "state.pt")["ema"])
 
@@ -788,7 +791,7 @@ def test_the_model_file_holds_the_average(tmp_path: Path, monkeypatch: pytest.Mo
 def test_validation_chooses_between_raw_and_averaged_weights_and_says_so(
     better: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path)
     state = load_state(tmp_path / "state.pt")
     scores = choose_weights(
@@ -967,7 +970,7 @@ def test_stacked_runs_stop_and_go_on_bit_for_bit(config: Config, tmp_path: Path,
 
 
 def test_states_go_from_one_model_to_many_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
     alone = [trainer(replace(MINI, seed=seed)) for seed in (3, 8)]
     for run in alone:
         for _ in range(3):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from letgo.checkpoints import load_weights, locate, locked, save_weights
 from letgo.cli import main
 from letgo.evaluate import instances
+from letgo.runs import load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 from letgo.tune import advice, default_grid, kept_weights

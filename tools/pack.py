@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from letgo import __version__
-from letgo.cli.train import training_instances
 from letgo.data.load import load_split
 from letgo.data.make import save
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
 from letgo.presets import preset
 from letgo.tasks import Problem
+from letgo.training.train import training_instances
 
 MAZES = {"valid": 500, "test": 1000}
 Part = tuple[str, Callable[[], Problem]]

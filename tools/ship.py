@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from letgo.checkpoints import load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.config import Config
 from letgo.data.files import written_atomically
-from letgo.presets import Config
 from letgo.reproduce.measure import SAME, identity, weights_digest
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, Store
+from letgo.runs import load_state, load_weights, locked, read_json, save_weights, write_json
 
 ROOT = Path(__file__).parent.parent
 SHIPPED, RESULTS = ROOT / "src" / "letgo" / "shipped", ROOT / "results"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LetgoError", "__version__", "load"]
+__all__ = ["LetgoError", "__version__", "load", "train"]
 
 if TYPE_CHECKING:
     from letgo.errors import LetgoError
     from letgo.solver import load
+    from letgo.training.train import train
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from letgo.solver import load
 
         return load
+    if name == "train":
+        from letgo.training.train import train
+
+        return train
     if name == "LetgoError":
         from letgo.errors import LetgoError
 

@@ -129,3 +129,6 @@ class DigitImages:
     def decode(self, x: State) -> Symbols:
         digits = x.reshape(-1, 1, self.height, self.width)
         return self.classify(digits).view(x.shape[:2])
+
+
+CODECS: dict[str, Callable[..., Codec]] = {"one-hot": OneHot, "bits": AnalogBits, "embedding": RandomEmbedding}

@@ -102,7 +102,9 @@ class Report:
     def from_dict(values: Any) -> Report:
         known = {f.name for f in fields(Report)} - {"scores", "outcomes"}
         try:
-            scores: dict[str, Estimate] = {name: Known(v) for name, v in values.items() if isinstance(v, dict) and "n" in v}
+            scores: dict[str, Estimate] = {
+                name: Known(v) for name, v in values.items() if isinstance(v, dict) and "n" in v
+            }
             outcomes = Outcomes.from_dict(values["outcomes"]) if "outcomes" in values else None
             plain = {name: value for name, value in values.items() if name in known}
             return Report(**plain, scores=scores, outcomes=outcomes)

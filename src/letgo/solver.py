@@ -14,14 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from letgo.answers import Answer, Ledger
-from letgo.checkpoints import load_model, read_json, read_tuning
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.fast import pick_engine
 from letgo.fast.cpu import has_bf16, packs
 from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.pinning import Clues
-from letgo.presets import Config
 from letgo.rng import Noise
+from letgo.runs import Run, load_model, read_json
 from letgo.samplers import Sampler, rule_kind
 from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
 from letgo.shapes import State, Symbols
@@ -67,7 +67,7 @@ class Solver:
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
         """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
-        return {} if self.folder is None else read_tuning(self.folder, rule, regime)
+        return {} if self.folder is None else Run(self.folder, self.config).tuning(rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """The stored settings of a rule."""

@@ -47,8 +47,8 @@ class Catalog:
     def load(self) -> None:
         """Import torch, read all models; a failure is kept in words for whoever asks."""
         try:
-            from letgo.checkpoints import shipped
             from letgo.machine import pick_device
+            from letgo.runs import shipped
             from letgo.solver import load
 
             for name in [*shipped(), *self.folders]:
@@ -92,7 +92,7 @@ class Catalog:
 
 
 def describe(name: str, solver: Solver, source: str) -> ModelCard:
-    from letgo.checkpoints import read_json
+    from letgo.runs import read_json
 
     task, config = solver.task, solver.config
     side = task.cells if task.name == "queens" else math.isqrt(task.cells)

@@ -14,10 +14,10 @@ from letgo.bench.clock import Memory, builds, copy_bandwidth, matmul_peak, proce
 from letgo.bench.report import head, share, spread
 from letgo.bench.scheduler import agreement, make_scheduler, scheduler_loop
 from letgo.bench.work import Work
-from letgo.checkpoints import load_model, shipped
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
-from letgo.presets import Config
+from letgo.runs import load_model, shipped
 from letgo.solver import Solver
 
 

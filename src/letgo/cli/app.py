@@ -67,8 +67,8 @@ def polite(server: Any, hang_up: Callable[[], None]) -> Any:
 
 def _refuse_broken(models: list[str], device: str) -> None:
     """A folder that cannot be read, or a device that is not there, is said now, not to whoever opens the page."""
-    from letgo.checkpoints import load_model
     from letgo.machine import pick_device
+    from letgo.runs import load_model
 
     pick_device(device)
     for model in models:

@@ -28,11 +28,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from letgo.checkpoints import own_name, write_json
     from letgo.data.files import refuse_unwritable
     from letgo.evaluate import instances, own_clues
     from letgo.evaluation import evaluate, part_of
     from letgo.progress import Progress
+    from letgo.runs import own_name, write_json
     from letgo.solver import load
 
     refuse_unwritable(args.out)

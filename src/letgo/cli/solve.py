@@ -47,10 +47,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import shipped
     from letgo.data.puzzles import read_puzzles
     from letgo.evaluate import instances
     from letgo.progress import Progress
+    from letgo.runs import shipped
     from letgo.tasks import TASKS
 
     started = time.perf_counter()
@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     """NAME is a task or a model; a first word that is neither is a puzzle."""
-    from letgo.checkpoints import is_folder, shipped
     from letgo.presets import PRESETS
+    from letgo.runs import is_folder, shipped
     from letgo.tasks import TASKS
 
     if not words or words[0] == "":

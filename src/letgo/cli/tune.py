@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import all_locked, locate
+    from letgo.runs import all_locked, locate
 
     _refuse(args)
     folders = [locate(name)[0] for name in args.runs] if args.out is None else []
@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import tuning_file, write_json
     from letgo.evaluate import instances
+    from letgo.runs import Run, write_json
     from letgo.solver import load
-    from letgo.tune import advice, data_used, keep_checkpoint, refuse_other_splits, together
+    from letgo.tune import advice, data_used, refuse_other_splits, together
 
     solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
     first = solvers[0]
@@ -82,10 +82,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write_json(args.out, table)
     for tuned in found if args.out is None else ():
-        if tuned.picked is not None:
-            keep_checkpoint(tuned.folder, tuned.picked)
-        path = tuning_file(tuned.folder, args.rule, None if regime == usual else regime)
-        write_json(path, {**table, "checkpoint": tuned.picked})
+        run, picked = Run.load(tuned.folder), tuned.picked
+        if picked is not None:  # it becomes the run's model, so that this is measured as it was tuned
+            run.export(picked["step"], picked["weights"], {"checkpoint": picked})
+        run.save_tuning(args.rule, None if regime == usual else regime, {**table, "checkpoint": picked})
     print(json.dumps(table if args.json else table["best"]))
     if (said := advice(table)) and not args.quiet:
         print(f"letgo: {said}", file=sys.stderr)
@@ -94,8 +94,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _refuse(args: argparse.Namespace) -> None:
     """What can be told to be wrong before anything is loaded."""
-    from letgo.checkpoints import locate, own_name, shipped
     from letgo.data.files import refuse_unwritable
+    from letgo.runs import locate, own_name, shipped
 
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out")
@@ -113,8 +113,8 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem, pick: bool) -> Tuned:
-    from letgo.checkpoints import locate
     from letgo.progress import Progress
+    from letgo.runs import Run, locate
     from letgo.solver import Solver
     from letgo.tune import grid_of, pick_checkpoint, tune
 
@@ -128,7 +128,7 @@ def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem,
             network.load_state_dict(weights)
             return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
 
-        found = pick_checkpoint(build, folder, problem, args.steps, args.seed, args.batch, show)
+        found = pick_checkpoint(build, Run.load(folder), problem, args.steps, args.seed, args.batch, show)
         solver, picked = found or (solver, None)
         show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)

@@ -11,7 +11,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo import __version__, metrics
-from letgo.checkpoints import shipped
 from letgo.errors import LetgoError
 from letgo.machine import device_name
 from letgo.paper import (
@@ -27,6 +26,7 @@ from letgo.paper import (
 from letgo.reproduce.measure import Session, about, settings_for
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, Report
 from letgo.rng import data_rng
+from letgo.runs import shipped
 from letgo.shapes import Symbols
 from letgo.solver import Solver
 from letgo.tasks import Problem

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from letgo import __version__
-from letgo.checkpoints import is_folder, locate, read_json, shipped
+from letgo.config import Config
 from letgo.data.load import identity
 from letgo.evaluate import instances
 from letgo.evaluation import evaluate
 from letgo.machine import device_name
 from letgo.metrics import Rate
 from letgo.paper import Column
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.reproduce.compare import ALIKE
 from letgo.reproduce.plan import SOLVED, TRIES, Limits, Need, merged, solve_columns, solve_needs, table_needs
 from letgo.reproduce.store import SOLVE, TUNE, Report, Store, sampler, seeded
+from letgo.runs import is_folder, locate, read_json, shipped
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 
