@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from letgo.data.load import load_split, load_training
 
 from letgo import tasks
 from letgo.cli import main
-from letgo.data.load import load_split, load_training
 from letgo.errors import LetgoError
 from letgo.evaluate import instances
 from letgo.presets import PRESETS

@@ -12,13 +12,12 @@ from pathlib import Path
 import torch
 
 from letgo.checkpoints import load_weights, read_json, write_json
-from letgo.data.load import load_training
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.evaluate import device_name, evaluate, instances
 from letgo.machine import pick_device
-from letgo.presets import KEEP, Config, preset
+from letgo.presets import KEEP, PRESETS, Config, preset
 from letgo.progress import Progress, clock
-from letgo.rng import data_rng
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.train import choose_weights, train
@@ -56,15 +55,10 @@ def configure(args: argparse.Namespace) -> Config:
 
 def training_instances(config: Config, data: str | None) -> Problem:
     """From a file or folder, or drawn by the task's own generator with the run's seed."""
-    task, rng = config.build_task(), data_rng(config.seed, "train")
-    if data is not None:
-        return load_training(data, task, config.boards, rng)
-    if task.name == "sudoku-extreme" and config.boards == preset(config.name).boards:
-        raise LetgoError(
-            "sudoku-extreme learns from its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`), "
-            "or --boards N for N minimal puzzles of our own, at about 200 a second"
-        )
-    return task.generate(config.boards, rng, "train")
+    source = source_of(config.build_task(), data)
+    if config.name in PRESETS and config.boards == PRESETS[config.name].boards:
+        source.check_training()
+    return source.training(config.boards, config.seed)
 
 
 def images(config: Config, problem: Problem) -> Problem:
@@ -143,8 +137,7 @@ def run_one(
             print(text, file=sys.stderr)
 
     def instances_of_all() -> Problem | list[Problem]:
-        same = args.data is not None and config.task != "sudoku-extreme"  # of that a file is sampled, by the seed
-        if same or not seeds:
+        if not seeds or not source_of(config.build_task(), args.data).seeded:
             return images(config, training_instances(config, args.data))
         return [images(config, training_instances(replace(config, seed=seed), args.data)) for seed in seeds]
 

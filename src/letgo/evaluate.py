@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,62 +10,22 @@ import torch
 
 from letgo import __version__, metrics
 from letgo.codecs import OneHot
-from letgo.data.load import load_split
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.rng import data_rng
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Solver, calls_per_step
 from letgo.tasks import Problem, Task
-
-KEEPING = ("sudoku-extreme", "maze", "connectivity")  # their instances keep the clues that came with them
 
 
 def instances(
     task: Task, regime: str | None, count: int, seed: int, data: str | None = None, purpose: str = "test"
 ) -> Problem:
-    """The instances of (seed, regime): the same for every model and rule, and never those of training."""
-    if count < 1:
-        raise LetgoError(f"count must be at least 1, got {count}")
-    if regime == "valid" and purpose == "test":
-        purpose = "valid"  # where a regime is a split, it is the one that was asked for
-    rng = data_rng(seed, purpose)
-    asked = regime is not None or purpose == "test"  # a run's own validation has no regime
-    regime = regime or task.regimes[0]
-    if data is None:
-        split = getattr(task, "split", None)  # queens: so few boards that validation and test need their own
-        return (split(purpose) if split else task).generate(count, rng, regime)
-    if task.name in ("sudoku-extreme", "maze") and regime not in (*task.regimes, "train"):
-        raise LetgoError(f"unknown regime {regime!r}: choose {', '.join(task.regimes)} or train")
-    table = load_split(data, task, purpose)
-    if purpose == "valid":
-        count = min(count, len(table))  # held-out rows may be few
-    if len(table) < count:
-        raise LetgoError(f"{data} holds {len(table)} instances, fewer than --count {count}; say --count {len(table)}")
-    if task.name == "connectivity" and asked:
-        _check_nodes(data, table, regime)
-    chosen = table[torch.from_numpy(rng.choice(len(table), count, replace=False))]
-    if own_clues(chosen, task) and asked and regime != task.regimes[0]:
-        raise LetgoError(f"{data}: puzzles without answers bring their own clues; leave --regime out")
-    if task.name in KEEPING or own_clues(chosen, task):
-        return chosen
-    return Problem(chosen.solution, task.masks(chosen.solution, regime, rng), chosen.context)
-
-
-def solved(problem: Problem, task: Task) -> bool:
-    """Whether the answers came with the puzzles."""
-    return bool(task.validate(problem.solution, problem).all())
+    """The former door; `source_of(task, data).draw(split, regime, count, seed)` is the one."""
+    return source_of(task, data).draw(purpose, regime, count, seed)
 
 
 def own_clues(problem: Problem, task: Task) -> bool:
-    """Whether no clues can be drawn, since the puzzles came without their answers."""
-    return task.name not in KEEPING and not solved(problem, task)
-
-
-def _check_nodes(data: str, table: Problem, regime: str) -> None:
-    """A regime of graphs is their size, and the report names it."""
-    nodes = math.isqrt(table.solution.shape[1])
-    if regime != "train" and str(nodes) != regime:
-        raise LetgoError(f"{data} holds graphs of {nodes} nodes, not of {regime}; say --regime {nodes}")
+    return source_of(task).own_clues(problem)
 
 
 def evaluate(
@@ -114,7 +73,7 @@ def evaluate(
         "codeword_distance": metrics.codeword_distance(tries[0], problem.given, solver.codec).as_dict(),
         **({} if best is None else chosen(valid, best)),
         "uniqueness": metrics.valid_uniqueness(boards[0], valid[:, 0]).as_dict(),
-        **extra_scores(solver.task, boards, problem),
+        **own_scores(solver.task, boards, problem),
         "calls": calls,
         "seconds": round(seconds, 3),
         **({} if solver.loop is None else {"building_seconds": round(solver.loop.building - before, 3)}),
@@ -132,28 +91,12 @@ def chosen(valid: torch.Tensor, best: torch.Tensor) -> dict[str, Any]:
     return {"chosen_at_k": {"k": tries, **rate, "calls": len(BELIEF_TIMES) * tries * boards}}
 
 
-def extra_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dict[str, Any]:
-    """What only this task has: IRED's element-wise scores for graphs, shortest paths for mazes."""
-    boards = tries[0]
-    if task.name == "connectivity":
-        floor = {"all_joined": metrics.validity(torch.ones_like(boards), problem, task).as_dict()}
-        if not solved(problem, task):  # nothing to compare the entries with
-            return floor
-        return {
-            "element_accuracy": metrics.element_accuracy(boards, problem).as_dict(),
-            "balanced_accuracy": metrics.balanced_accuracy(boards, problem).as_dict(),
-            **floor,
-        }
-    if task.name == "maze":
-        from letgo.tasks.maze import marked_share, path_length_optimal
-
-        shortest = torch.stack([path_length_optimal(b, problem) for b in tries], dim=1)
-        return {
-            "length": metrics.Rate.of(shortest[:, 0]).as_dict(),
-            "length_at_k": {"k": len(tries), **metrics.pass_at_k(shortest).as_dict()},
-            "marked_share": metrics.Mean(marked_share(boards, problem), most=1.0).as_dict(),
-        }
-    return {}
+def own_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dict[str, Any]:
+    """What only this task is measured by; a score of any of k tries says which k."""
+    return {
+        name: ({"k": len(tries)} if name.endswith("_at_k") else {}) | estimate.as_dict()
+        for name, estimate in task.scores(tries, problem).items()
+    }
 
 
 def device_name(device: torch.device) -> str:

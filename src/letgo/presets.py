@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from letgo import tasks
@@ -84,10 +83,7 @@ class Config:
             return NeuralLogicMachine(dim, **self.network_options)
         if self.network != "transformer":
             raise LetgoError(f"unknown network '{self.network}'; choose transformer or nlm")
-        task = self.build_task()
-        tables = getattr(task, "positions", None)  # row, column and box for Sudoku; otherwise one table (App. E.1)
-        positions = tables() if tables else torch.arange(task.cells)[None]
-        return Transformer(dim, positions, **self.network_options)
+        return Transformer(dim, self.build_task().positions(), **self.network_options)
 
     def build_objective(self) -> Objective:
         if self.objective == "simple":

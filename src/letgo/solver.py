@@ -406,7 +406,7 @@ class Solver:
         """No clues at all; only tasks without a context have such instances."""
         if count < 1:
             raise LetgoError(f"count must be at least 1, got {count}")
-        if self.config.network == "nlm" or self.task.name == "maze":
+        if not self.task.generates:
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
         board = torch.zeros(count, self.task.cells, dtype=torch.long)
         return Problem(board, torch.zeros(count, self.task.cells, dtype=torch.bool))

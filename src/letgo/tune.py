@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
-from letgo.data.load import identity, lends_rows
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.solver import Solver
 from letgo.tasks import Problem, Task
@@ -29,23 +29,12 @@ Progress = Callable[[int, int], None]
 
 
 def refuse_other_splits(task: Task, data: str | None) -> None:
-    """Tuning looks at validation instances of the kind that the model is measured on, never at other rows."""
-    if data is None and task.name == "sudoku-extreme":
-        raise LetgoError(
-            "sudoku-extreme is tuned on its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`); "
-            "minimal puzzles of our own are much easier"
-        )
-    if data is None or Path(data).is_dir():
-        return
-    if Path(data).name.lower().startswith("test."):
-        raise LetgoError(f"--data {data}: tuning never looks at test instances; give valid.csv, or the folder")
-    if Path(data).name.lower().startswith("train.") and not lends_rows(Path(data)):
-        raise LetgoError(f"--data {data}: tuning never looks at training instances; give the valid file beside it")
+    source_of(task, data).check_tuning()
 
 
 def data_used(task: Task, data: str | None) -> dict[str, Any] | str:
     """The file behind validation instances, by name, hash and length; or that the task drew them itself."""
-    return "generated" if data is None else identity(data, task.name, "valid")
+    return source_of(task, data).identity("valid")
 
 
 def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:

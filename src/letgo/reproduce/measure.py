@@ -14,7 +14,7 @@ from typing import Any
 
 from letgo import __version__
 from letgo.checkpoints import is_folder, locate, read_json, shipped
-from letgo.data.load import identity
+from letgo.data.source import source_of
 from letgo.evaluate import device_name, evaluate, instances
 from letgo.metrics import Rate
 from letgo.paper import Column
@@ -133,7 +133,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
         "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
     }
     data = session.data.get(solver.task.name)
-    return known if data is None else {**known, "data": identity(data, solver.task.name)}
+    return known if data is None else {**known, "data": source_of(solver.task, data).identity("test")}
 
 
 def trained_steps(folder: Path) -> int | None:

@@ -5,6 +5,7 @@ As text `0100/1010/0100/0000` and `1110/1110/1110/0001`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from letgo.errors import LetgoError
+from letgo.estimates import Estimate, Mean, Pooled, Rate
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.problem import Problem, Task
+from letgo.tasks.task import Look, Problem, Task, solved
 
 Adjacency = Float[Tensor, "batch n n"]
 MOST_NODES = 256  # the network looks at triples: 1.1 GB for a graph of 128 nodes, eight times that here
@@ -32,6 +34,8 @@ class Connectivity(Task):
     cells: int = field(init=False)
     name = "connectivity"
     symbols = 2
+    generates = False
+    context = "the graphs' adjacency"
     regimes = ("12", "18")  # here a regime is the number of nodes; 'train' is the task's own
 
     def __post_init__(self) -> None:
@@ -56,6 +60,21 @@ class Connectivity(Task):
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
         """Entries that differ from the reachability of the problem's adjacency."""
         return boards != reachability(_adjacency(problem)).flatten(1)
+
+    def scores(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Estimate]:
+        """IRED's element-wise scores, where the answers are known, and what the answer "all joined" would reach."""
+        boards, floor = tries[0], Rate.of(self.validate(torch.ones_like(tries[0]), problem))
+        if not solved(problem, self):  # nothing to compare the entries with
+            return {"all_joined": floor}
+        return {
+            "element_accuracy": element_accuracy(boards, problem),
+            "balanced_accuracy": balanced_accuracy(boards, problem),
+            "all_joined": floor,
+        }
+
+    @property
+    def look(self) -> Look:
+        return Look("Graph connectivity", self.size, self.size, "01", "graph")
 
     def parse(self, text: str) -> Problem:
         """Rows of the adjacency joined by '/': square, of any size, symmetric, 0 on the diagonal."""
@@ -92,6 +111,27 @@ class Connectivity(Task):
         if regime.isdecimal() and int(regime) >= 2:
             return int(regime)
         raise LetgoError(f"unknown regime {regime!r}: choose 12, 18, any number of nodes from 2, or train")
+
+
+def element_accuracy(boards: Symbols, problem: Problem) -> Mean:
+    """Per graph the share of its N^2 matrix entries that are right, the diagonal included (IRED's accuracy)."""
+    return Mean((boards == problem.solution).float().mean(1), most=1.0)
+
+
+def balanced_accuracy(boards: Symbols, problem: Problem) -> Pooled:
+    """Mean of the true-positive and true-negative rates over the entries of all graphs (IRED's balanced accuracy).
+
+    Pooled, because a connected graph has no negative entry; the bootstrap draws whole graphs.
+    """
+    truth, said = problem.solution > 0, boards > 0
+    counts = [truth & said, truth, ~truth & ~said, ~truth]
+    return Pooled(torch.stack([count.sum(1).float() for count in counts], dim=1), _balanced)
+
+
+def _balanced(counts: Float[Tensor, "draws 4"]) -> Float[Tensor, "draws"]:
+    """The mean of hits / positives and rejections / negatives; a kind that does not occur is left out."""
+    right, total = counts[:, [0, 2]], counts[:, [1, 3]]
+    return (right / total.clamp(min=1)).sum(1) / (total > 0).sum(1).clamp(min=1)
 
 
 def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adjacency:

@@ -6,7 +6,9 @@ As text `.#S#./.#.../#G##./#.#../#....`, or the rows without '/'; an open cell m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from letgo.errors import LetgoError
+from letgo.estimates import Estimate, Mean, Rate
 from letgo.shapes import CellMask, PerBoard, Symbols
-from letgo.tasks.problem import Problem, Task
+from letgo.tasks.task import Look, Problem, Task, solved
 
 WALL, OPEN, START, GOAL, PATH = range(5)
 CHARACTERS = "#.SGo"
@@ -37,6 +40,7 @@ class Maze(Task):
     cells: int = field(init=False)
     name = "maze"
     symbols = 5
+    generates = False
     regimes = ("test", "valid")  # as is 'train': the same distribution; the draws differ by their rng
 
     def __post_init__(self) -> None:
@@ -73,6 +77,30 @@ class Maze(Task):
         broken = (ends & ~reached).any(1, keepdim=True)
         neither = ~problem.given & (boards != OPEN) & (boards != PATH)
         return neither | broken & (ends | path & ~reached)
+
+    def scores(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Estimate]:
+        """App. H's 'length' in the first try and in any of them, and how much of the maze is marked."""
+        shortest = torch.stack([path_length_optimal(boards, problem) for boards in tries], dim=1)
+        return {
+            "length": Rate.of(shortest[:, 0]),
+            "length_at_k": Rate.of(shortest.any(1)),
+            "marked_share": Mean(marked_share(tries[0], problem), most=1.0),
+        }
+
+    def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
+        """How many answers are shortest paths; puzzle lines have no answers."""
+        return {"shortest": int(path_length_optimal(problem.solution, problem).sum())} if solved(problem, self) else {}
+
+    def sized(self, side: int) -> Maze:
+        return Maze(side)
+
+    def without_comment(self, line: str) -> str:
+        """'#' is a wall and a space is a cell, so a comment is a whole line that starts with ';'."""
+        return "" if line.startswith(";") else line
+
+    @property
+    def look(self) -> Look:
+        return Look("Maze", self.size, self.size, CHARACTERS, "maze")
 
     def images(self, problem: Problem) -> Problem:
         """Each maze under the square's 8 symmetries; the path's tie-break turns with it."""
