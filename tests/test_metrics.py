@@ -36,7 +36,7 @@ from letgo.metrics import (
     violation_rate,
 )
 from letgo.tasks.latin import Latin
-from letgo.tasks.problem import Problem
+from letgo.tasks.task import Problem
 
 LATIN = Latin(3)
 SQUARE = [0, 1, 2, 1, 2, 0, 2, 0, 1]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from letgo import __version__
-from letgo.commands_train import training_instances
+from letgo.cli.train import training_instances
 from letgo.data.make import save
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
@@ -35,12 +35,10 @@ def drawn(name: str) -> Iterator[Part]:
 
 def mazes(name: str) -> Iterator[Part]:
     config = preset(name)
+    source = source_of(config.build_task())
     yield f"{name}/train.npz", lambda: training_instances(config, None)
     for split, count in MAZES.items():
-        yield (
-            f"{name}/{split}.npz",
-            lambda split=split, count=count: source_of(config.build_task()).draw("test", split, count, 0),
-        )
+        yield f"{name}/{split}.npz", lambda split=split, count=count: source.draw(split, None, count, 0)
 
 
 def extreme(folder: str | None) -> Iterator[Part]:

@@ -24,10 +24,6 @@ def instances(
     return source_of(task, data).draw(purpose, regime, count, seed)
 
 
-def own_clues(problem: Problem, task: Task) -> bool:
-    return source_of(task).own_clues(problem)
-
-
 def evaluate(
     solver: Solver,
     rule: str,

@@ -18,6 +18,7 @@ from torch import Tensor
 from letgo.answers import Answer, Ledger
 from letgo.checkpoints import load_model, read_json, read_tuning
 from letgo.codecs import OneHot
+from letgo.data.puzzles import parse_puzzles
 from letgo.errors import LetgoError
 from letgo.fast import cpu
 from letgo.fast.loop import Loop
@@ -249,12 +250,10 @@ class Solver:
             raise LetgoError("puzzles must be a list of strings; wrap a single one: [puzzle]")
         if not all(isinstance(text, str) for text in puzzles):
             raise LetgoError("puzzles must be strings, one each; read a file of them with letgo.data.load_problems")
-        if len(puzzles) == 0:
+        problem = parse_puzzles(((f"puzzle {i + 1}", text) for i, text in enumerate(puzzles)), self.task)
+        if problem is None:
             raise LetgoError("no puzzles to solve; expected a list of strings, one puzzle each")
-        problems = [self.task.parse(text) for text in puzzles]
-        if len({p.solution.shape for p in problems}) > 1:
-            raise LetgoError("puzzles of several sizes do not fit in one batch; solve them one size at a time")
-        return Problem.cat(problems)
+        return problem
 
     def solve(
         self,

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
-from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.solver import Solver
-from letgo.tasks import Problem, Task
+from letgo.tasks import Problem
 
 FOLDS = 5
 LONG = 500  # steps from which on the grids are those of Sudoku-Extreme's 1000 steps
@@ -26,15 +25,6 @@ QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
 QUICK_TAU_STARTS = (0.7, 0.8)
 
 Progress = Callable[[int, int], None]
-
-
-def refuse_other_splits(task: Task, data: str | None) -> None:
-    source_of(task, data).check_tuning()
-
-
-def data_used(task: Task, data: str | None) -> dict[str, Any] | str:
-    """The file behind validation instances, by name, hash and length; or that the task drew them itself."""
-    return source_of(task, data).identity("valid")
 
 
 def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:

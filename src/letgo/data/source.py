@@ -19,7 +19,7 @@ from letgo import tasks
 from letgo.data.files import FilePath, file_kind, place
 from letgo.data.puzzles import read_puzzles
 from letgo.data.store import load_npz, npz_meta
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.rng import data_rng
 from letgo.tasks.task import Look, Problem, Task, solved
 
@@ -136,7 +136,7 @@ class Source:
     def check_regime(self, regime: str) -> None:
         """Refuse a regime that instances with clues of their own cannot have."""
         if self.keeps_clues and regime not in (*self.regimes, "train"):
-            raise LetgoError(f"unknown regime {regime!r}: choose {', '.join(self.regimes)} or train")
+            raise unknown("regime", regime, (*self.regimes, "train"))
 
     def check_rows(self, regime: str, rows: Problem) -> None:
         """Refuse a regime that the rows of a file do not have."""
@@ -248,7 +248,8 @@ class Listed(Source):
 
     def generate(self, split: str, regime: str, count: int, rng: np.random.Generator) -> Problem:
         """Uniform draws; those of the regime 'train' give no board twice before each has come once."""
-        boards = self.task.listed("train" if regime == "train" else split)  # pyright: ignore[reportAttributeAccessIssue]
+        listed: Any = self.task  # the task has a method `listed`
+        boards = listed.listed("train" if regime == "train" else split)
         if boards is None:
             return super().generate(split, regime, count, rng)
         if regime == "train":

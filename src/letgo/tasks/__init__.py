@@ -13,7 +13,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.tasks.task import Look, Problem, Task, random_masks
 
 GROUP = "letgo.tasks"  # the entry points of other packages, each a Task class under its task's name
@@ -49,10 +49,8 @@ def get(name: str, **options: Any) -> Task:
     """A task by its name, for instance get('sudoku', box=2) or get('latin', size=5)."""
     row = find(name)
     if row is None:
-        raise LetgoError(
-            f"unknown task '{name}'; choose one of {', '.join(TASKS)}, "
-            "give --task FILE.py:Class, or install the package that has it"
-        )
+        elsewhere = "give --task FILE.py:Class, or install the package that has it"
+        raise unknown("task", name, TASKS, f"choose one of {', '.join(TASKS)}; for another {elsewhere}")
     return resolve(row.build)(**(row.options | options))
 
 
@@ -60,7 +58,10 @@ def find(name: str) -> Row | None:
     """The row of a task; packages that are installed are asked only for names that are not known yet."""
     if name not in TASKS:
         for entry in metadata.entry_points(group=GROUP, name=name):
-            register(entry.load())
+            try:
+                register(entry.load())
+            except Exception as fault:  # whatever the other package does
+                raise LetgoError(f"the task '{name}' of {entry.value} cannot be loaded: {fault}") from fault
     return TASKS.get(name)
 
 

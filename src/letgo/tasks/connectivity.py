@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.estimates import Estimate, Mean, Pooled, Rate
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.task import Look, Problem, Task, solved
@@ -110,7 +110,7 @@ class Connectivity(Task):
             return self.size
         if regime.isdecimal() and int(regime) >= 2:
             return int(regime)
-        raise LetgoError(f"unknown regime {regime!r}: choose 12, 18, any number of nodes from 2, or train")
+        raise unknown("regime", regime, ["train"], "choose 12, 18, any number of nodes from 2, or train")
 
 
 def element_accuracy(boards: Symbols, problem: Problem) -> Mean:

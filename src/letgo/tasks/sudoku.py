@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.sudoku_boards import random_boards
 from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
@@ -87,10 +87,9 @@ class Sudoku(Task):
             return named[regime]
         if regime.isdecimal() and int(regime) <= self.cells:
             return int(regime), int(regime)
-        raise LetgoError(
-            f"no regime '{regime}' for {self.symbols}x{self.symbols} Sudoku; "
-            f"use {', '.join(self.regimes)}, minimal, train or a number of clues, 0 to {self.cells}"
-        )
+        side, names = self.symbols, (*self.regimes, "minimal", "train")
+        choice = f"{side}x{side} Sudoku has {', '.join(names)} or a number of clues, 0 to {self.cells}"
+        raise unknown("regime", regime, names, choice)
 
     def _share(self, clues: int) -> int:
         """Clues of a 9x9 board, in proportion to this board's cells."""
