@@ -250,10 +250,9 @@ class Solver:
             raise LetgoError("puzzles must be a list of strings; wrap a single one: [puzzle]")
         if not all(isinstance(text, str) for text in puzzles):
             raise LetgoError("puzzles must be strings, one each; read a file of them with letgo.data.load_problems")
-        problem = parse_puzzles(((f"puzzle {i + 1}", text) for i, text in enumerate(puzzles)), self.task)
-        if problem is None:
+        if len(puzzles) == 0:
             raise LetgoError("no puzzles to solve; expected a list of strings, one puzzle each")
-        return problem
+        return parse_puzzles(((f"puzzle {i + 1}", text) for i, text in enumerate(puzzles)), self.task)
 
     def solve(
         self,

@@ -15,15 +15,15 @@ CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # what no text holds; ta
 
 def read_puzzles(path: FilePath, task: Task) -> Problem:
     """Every puzzle of a file ('-' is standard input); a fault names file, line and what was expected."""
-    lines = ((place(path, line), task.without_comment(text)) for line, text in _lines(path))
-    problem = parse_puzzles(((where, puzzle) for where, puzzle in lines if puzzle.strip()), task)
-    if problem is None:
+    lines = [(place(path, line), task.without_comment(text)) for line, text in _lines(path)]
+    puzzles = [(where, puzzle) for where, puzzle in lines if puzzle.strip()]
+    if not puzzles:
         raise LetgoError(f"{place(path)}: no puzzles in it; expected one puzzle per line")
-    return problem
+    return parse_puzzles(puzzles, task)
 
 
-def parse_puzzles(texts: Iterable[tuple[str, str]], task: Task) -> Problem | None:
-    """All puzzles as one batch, None if there are none; each text comes with the place that a fault names."""
+def parse_puzzles(texts: Iterable[tuple[str, str]], task: Task) -> Problem:
+    """One puzzle or more as one batch; each text comes with the place that a fault names."""
     problems: list[Problem] = []
     for where, text in texts:
         try:
@@ -33,7 +33,7 @@ def parse_puzzles(texts: Iterable[tuple[str, str]], task: Task) -> Problem | Non
         first, last = (problem.solution.shape[1] for problem in (problems[0], problems[-1]))
         if first != last:  # one tensor holds them all
             raise LetgoError(f"{where}: {last} cells after puzzles of {first}; one size at a time")
-    return Problem.cat(problems) if problems else None
+    return Problem.cat(problems)
 
 
 def _lines(path: FilePath) -> Iterator[tuple[int, str]]:

@@ -44,37 +44,16 @@ class Source:
 
     def __init__(self, task: Task, data: str | None = None):
         self.task, self.data = task, data
-
-    # What a regime may be, and how the page shows it.
-
-    @property
-    def regimes(self) -> tuple[str, ...]:
-        return self.task.regimes
-
-    @property
-    def usual(self) -> str:
-        """The regime of `letgo data make` and of the page's random puzzles."""
-        return self.regimes[0]
-
-    @property
-    def counts(self) -> tuple[int, int, int] | None:
-        """The least, the most and the usual number, where a regime may be a number (of clues, of nodes)."""
-        usual = self.task.usual_clues
-        return None if usual is None else (0, self.task.cells - 1, usual)
+        self.regimes = task.regimes
+        self.usual = task.regimes[0]  # the regime of `letgo data make` and of the page's random puzzles
+        # The least, the most and the usual number, where a regime may be a number (of clues, of nodes).
+        self.counts = None if task.usual_clues is None else (0, task.cells - 1, task.usual_clues)
+        self.keeps_clues = not task.generates  # instances of a file keep the clues that came with them
+        self.seeded = data is None  # training instances depend on the seed; those of a file do not
 
     @property
     def look(self) -> Look:
         return self.task.look
-
-    @property
-    def keeps_clues(self) -> bool:
-        """Whether instances of a file keep the clues that came with them, whatever the regime."""
-        return not self.task.generates
-
-    @property
-    def seeded(self) -> bool:
-        """Whether training instances depend on the seed: those of a file do not."""
-        return self.data is None
 
     # The three questions that a source answers.
 
@@ -267,13 +246,10 @@ class Listed(Source):
 class Graphs(Source):
     """Graphs, whose regime is their number of nodes."""
 
-    @property
-    def usual(self) -> str:
-        return str(isqrt(self.task.cells))
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        return 2, sys.maxsize, isqrt(self.task.cells)
+    def __init__(self, task: Task, data: str | None = None):
+        super().__init__(task, data)
+        nodes = isqrt(task.cells)
+        self.usual, self.counts = str(nodes), (2, sys.maxsize, nodes)
 
     def check_regime(self, regime: str) -> None:
         """Any number of nodes may be asked for; `check_rows` compares it with the file's."""

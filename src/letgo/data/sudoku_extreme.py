@@ -20,7 +20,7 @@ from letgo.data.source import Source, clue_counts, held_out, lends_rows, split_f
 from letgo.errors import LetgoError
 from letgo.rng import data_rng
 from letgo.tasks.sudoku_grid import units
-from letgo.tasks.task import Look, Problem
+from letgo.tasks.task import Look, Problem, Task
 
 CELLS, BLANK = 81, 9
 DIGITS = {str(digit + 1): digit for digit in range(9)}
@@ -99,10 +99,10 @@ class Sudokus(Source):
 class SudokuExtreme(Sudokus):
     """Sudokus with the clues of Sudoku-Extreme; without its files, minimal puzzles with one solution, as it has."""
 
-    keeps_clues = True  # pyright: ignore[reportAssignmentType]
-    usual = "minimal"  # pyright: ignore[reportAssignmentType]
-    counts = None  # pyright: ignore[reportAssignmentType]
-    seeded = True  # pyright: ignore[reportAssignmentType]
+    def __init__(self, task: Task, data: str | None = None):
+        super().__init__(task, data)
+        self.usual, self.counts = "minimal", None
+        self.keeps_clues = self.seeded = True  # a file may be sampled by source
 
     @property
     def look(self) -> Look:
