@@ -66,10 +66,10 @@ def digest(*arrays: torch.Tensor | None) -> str:
 
 def drawn(task: str, regime: str, split: str, **options: Any) -> Any:
     from letgo import tasks
-    from letgo.evaluate import instances
+    from letgo.data.source import source_of
 
     count = 2 if task == "maze" else 8
-    return instances(tasks.get(task, **options), regime, count, 3, purpose=split)
+    return source_of(tasks.get(task, **options)).draw(split, regime, count, 3)
 
 
 def sampled(name: str, rule: str) -> tuple[torch.Tensor, list[str]]:
@@ -86,8 +86,8 @@ def sampled(name: str, rule: str) -> tuple[torch.Tensor, list[str]]:
 
 def trained(what: str, folder: Path) -> tuple[list[dict[str, float]], str]:
     """Losses and the digest of the weights after 20 steps with batch 8 on 64 boards (mazes of size 10)."""
+    from letgo.data.source import source_of
     from letgo.presets import preset
-    from letgo.rng import data_rng
     from letgo.runs import load_state
     from letgo.training.loop import Options, train_runs
 
@@ -97,7 +97,7 @@ def trained(what: str, folder: Path) -> tuple[list[dict[str, float]], str]:
     if config.task == "maze":
         config = replace(config, task_options={"size": 10})
     seeds = (2, 3, 4) if "three seeds" in what else ()
-    problem = config.build_task().generate(64, data_rng(2, "train"), "train")
+    problem = source_of(config.build_task()).training(64, 2)
     folders = {seed: folder / f"s{seed}" for seed in seeds} or {2: folder}
     train_runs(config, lambda: problem, folders, torch.device("cpu"), Options(keep=(), log_every=5, fast=False))
     states = [load_state(place / "state.pt") for place in folders.values()]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from letgo.evaluate import evaluate, instances
 from letgo.train import train
 from torch import Tensor, nn
 
@@ -18,7 +19,6 @@ import letgo
 from letgo.codecs import OneHot
 from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.evaluate import evaluate, instances
 from letgo.kernels import RULES
 from letgo.machine import pick_device
 from letgo.models.denoiser import ExactDenoiser
@@ -400,7 +400,7 @@ def test_graphs_of_any_size_are_solved_through_their_context() -> None:
     assert (first.puzzle, first.board) == (path, "111/111/111")
     assert (second.puzzle, second.board) == (pair, "110/110/001")
     assert solver.solve(["01/10"], steps=3)[0].board == "11/11"
-    with pytest.raises(LetgoError, match="several sizes"):
+    with pytest.raises(LetgoError, match="puzzle 2: 9 cells after puzzles of 4"):
         solver.solve(["01/10", path])
 
 

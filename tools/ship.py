@@ -19,7 +19,7 @@ import torch
 
 from letgo.config import Config
 from letgo.data.files import written_atomically
-from letgo.reproduce.measure import SAME, identity, weights_digest
+from letgo.reproduce.measure import SAME, weights_digest
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, Store
 from letgo.runs import load_state, load_weights, locked, read_json, save_weights, write_json
 
@@ -219,7 +219,7 @@ def main() -> None:
     weights = load_weights(stored) if stored.is_file() else state[config.weights]
 
     facts: dict[str, Any] = {"objective": config.objective, "training_steps": steps}
-    facts |= {"data": identity(options.data)} if options.data else {}
+    facts |= {"data": source_of(config.build_task(), options.data).identity("test")} if options.data else {}
     reports = [named(report, options.name, facts) for report in read_json(options.reports)]
     beside = {path: [r for r in read_json(path) if r["model"] == options.name] for path in options.beside}
     for path, found in beside.items():  # all is read and known before anything is written

@@ -95,6 +95,10 @@ class Simple:
         return {"loss": squares(clues.pin(network(clues.pin(x_t), t, batch.context)), x0)}
 
 
+def no_second_look(x_t: State, t: Time) -> State:
+    raise LetgoError("a training step re-enters by a rule that asks the network once; Heun's asks twice")
+
+
 def renoise(step: Transition, batch: Batch) -> State:
     """The proposal noised to time s (Algorithm 2)."""
     return step.path.sample(step.x0_hat, step.s, torch.randn_like(step.x0_hat))
@@ -154,14 +158,14 @@ class SelfCorrection:
         x_t1 = clues.pin(path.sample(x0, t1, torch.randn_like(x0)))
         with torch.set_grad_enabled(self.full and torch.is_grad_enabled()):
             proposal = clues.pin(network(x_t1, t1, batch.context))
-        x_t2 = clues.pin(self.reenter(Transition(path, network, x_t1, proposal.detach(), t1, t2), batch))
+        x_t2 = clues.pin(self.reenter(Transition(path, no_second_look, x_t1, proposal.detach(), t1, t2), batch))
         if self.rollouts > 1:
             x_t2, t2 = self._rolled_out(network, path, batch, x_t2, t2)
         rows = 0 if self.full else batch.first(self.simple_weight)
         both = torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]])
         x0_hat = network(*both, batch.repeated(rows))
         again = clues.pin(x0_hat[: len(x0)])
-        recovery = self.target(Transition(path, network, x_t2, again, t2, t2), x0)
+        recovery = self.target(Transition(path, no_second_look, x_t2, again, t2, t2), x0)
         if self.full:
             simple = squares(proposal, x0)
         else:
@@ -175,7 +179,7 @@ class SelfCorrection:
         for done in range(1, self.rollouts):
             s = t * uniform_times(batch.x0)
             x0_hat = batch.clues.pin(network(x_t, t, batch.context))
-            x_s = batch.clues.pin(self.reenter(Transition(path, network, x_t, x0_hat, t, s), batch))
+            x_s = batch.clues.pin(self.reenter(Transition(path, no_second_look, x_t, x0_hat, t, s), batch))
             x_t, t = torch.where(done < count, x_s, x_t), torch.where(done < count, s, t)
         return x_t, t
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from letgo.answers import Answer, Ledger
 from letgo.config import Config
+from letgo.data.puzzles import parse_puzzles
 from letgo.errors import LetgoError
 from letgo.fast import pick_engine
 from letgo.fast.cpu import has_bf16, packs
@@ -201,10 +202,7 @@ class Solver:
             raise LetgoError("puzzles must be strings, one each; read a file of them with letgo.data.load_problems")
         if len(puzzles) == 0:
             raise LetgoError("no puzzles to solve; expected a list of strings, one puzzle each")
-        problems = [self.task.parse(text) for text in puzzles]
-        if len({p.solution.shape for p in problems}) > 1:
-            raise LetgoError("puzzles of several sizes do not fit in one batch; solve them one size at a time")
-        return Problem.cat(problems)
+        return parse_puzzles(((f"puzzle {i + 1}", text) for i, text in enumerate(puzzles)), self.task)
 
     def solve(
         self,
@@ -336,7 +334,7 @@ class Solver:
         """No clues at all; only tasks without a context have such instances."""
         if count < 1:
             raise LetgoError(f"count must be at least 1, got {count}")
-        if self.config.network == "nlm" or self.task.name == "maze":
+        if not self.task.generates:
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
         board = torch.zeros(count, self.task.cells, dtype=torch.long)
         return Problem(board, torch.zeros(count, self.task.cells, dtype=torch.bool))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from letgo.data.load import identity, lends_rows
 from letgo.errors import LetgoError
 from letgo.runs import Run, Weights, best_of
 from letgo.samplers import Sampler, rule_kind
 from letgo.solver import Progress, Solver
-from letgo.tasks import Problem, Task
+from letgo.tasks import Problem
 
 FOLDS = 5
 LONG = 500  # steps from which on the grids are those of Sudoku-Extreme's 1000 steps
@@ -24,26 +22,6 @@ TAU_STARTS = (0.6, 0.7, 0.8)
 QUICK_SIGMAS = {"em": (0.1, 0.2, 0.3), "em-decay": (5.0, 7.0, 10.0)}
 QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
 QUICK_TAU_STARTS = (0.7, 0.8)
-
-
-def refuse_other_splits(task: Task, data: str | None) -> None:
-    """Tuning looks at validation instances of the kind that the model is measured on, never at other rows."""
-    if data is None and task.name == "sudoku-extreme":
-        raise LetgoError(
-            "sudoku-extreme is tuned on its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`); "
-            "minimal puzzles of our own are much easier"
-        )
-    if data is None or Path(data).is_dir():
-        return
-    if Path(data).name.lower().startswith("test."):
-        raise LetgoError(f"--data {data}: tuning never looks at test instances; give valid.csv, or the folder")
-    if Path(data).name.lower().startswith("train.") and not lends_rows(Path(data)):
-        raise LetgoError(f"--data {data}: tuning never looks at training instances; give the valid file beside it")
-
-
-def data_used(task: Task, data: str | None) -> dict[str, Any] | str:
-    """The file behind validation instances, by name, hash and length; or that the task drew them itself."""
-    return "generated" if data is None else identity(data, task.name, "valid")
 
 
 def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -59,24 +59,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from letgo.evaluate import instances
+    from letgo.data.source import source_of
     from letgo.runs import Run, write_json
     from letgo.solver import load
-    from letgo.tune import advice, data_used, refuse_other_splits, together
+    from letgo.tune import advice, together
 
     solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
     first = solvers[0]
     for name, solver in zip(args.runs, solvers, strict=True):
         if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
             raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
-    task = first.task
-    usual = "valid" if "valid" in task.regimes else task.regimes[0]
+    source = source_of(first.task, args.data)
+    usual = "valid" if "valid" in source.regimes else source.regimes[0]
     regime = args.regime or usual
-    refuse_other_splits(task, args.data)
-    problem = instances(task, regime, args.count, args.seed, args.data, purpose="valid")
+    source.check_tuning()
+    problem = source.draw("valid", regime, args.count, args.seed)
     pick = not args.as_is and regime == usual
     found = [_tune(args, *run, problem, pick) for run in zip(args.runs, solvers, strict=True)]
-    about = {"regime": regime, "data": data_used(task, args.data), "command": args.command_line}
+    about = {"regime": regime, "data": source.identity("valid"), "command": args.command_line}
     alone = {"checkpoint": found[0].picked} if len(found) == 1 else {"runs": args.runs}
     table = {**together([tuned.table for tuned in found]), **alone, **about}
     if args.out is not None:

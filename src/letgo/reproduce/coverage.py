@@ -30,10 +30,10 @@ from letgo.runs import shipped
 from letgo.shapes import Symbols
 from letgo.solver import Solver
 from letgo.tasks import Problem
-from letgo.tasks.problem import random_masks
 from letgo.tasks.queens import Queens, all_boards, train_split
 from letgo.tasks.sudoku import Sudoku
 from letgo.tasks.sudoku_search import completions, count_solutions
+from letgo.tasks.task import random_masks
 
 CPU_CHUNK = 1024
 

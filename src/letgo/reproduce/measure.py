@@ -14,8 +14,7 @@ from typing import Any
 
 from letgo import __version__
 from letgo.config import Config
-from letgo.data.load import identity
-from letgo.evaluate import instances
+from letgo.data.source import source_of
 from letgo.evaluation import evaluate
 from letgo.machine import device_name
 from letgo.metrics import Rate
@@ -100,7 +99,7 @@ class Session:
         if any(known[0] != task for known in self._problems):
             self._problems.clear()
         if key not in self._problems:
-            self._problems[key] = instances(task, regime, count, seed, self.data.get(task.name))
+            self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", regime, count, seed)
         return self._problems[key]
 
     def words(self, *words: str | int) -> str:
@@ -136,7 +135,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
         "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
     }
     data = session.data.get(solver.task.name)
-    return known if data is None else {**known, "data": identity(data, solver.task.name)}
+    return known if data is None else {**known, "data": source_of(solver.task, data).identity("test")}
 
 
 def trained_steps(folder: Path) -> int | None:

@@ -11,14 +11,13 @@ from typing import Any, overload
 import torch
 
 from letgo.config import Config
-from letgo.data.load import load_training
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.evaluation import evaluate
 from letgo.machine import pick_device
+from letgo.presets import PRESETS
 from letgo.presets import preset as preset_named
 from letgo.progress import clock
-from letgo.rng import data_rng
 from letgo.runs import Run, Weights, best_of, locked
 from letgo.solver import Solver
 from letgo.tasks import Problem
@@ -43,16 +42,14 @@ def configured(preset: str | Config, **changes: Any) -> Config:
 
 def training_instances(config: Config, data: str | Problem | None) -> Problem:
     """One's own, those of a file or folder, or drawn by the task's own generator with the run's seed."""
-    task, rng = config.build_task(), data_rng(config.seed, "train")
-    if data is None and task.name == "sudoku-extreme" and config.boards == preset_named(config.name).boards:
-        raise LetgoError(
-            "sudoku-extreme learns from its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`), "
-            "or --boards N for N minimal puzzles of our own, at about 200 a second"
-        )
-    if data is None:
-        problem = task.generate(config.boards, rng, "train")
+    task = config.build_task()
+    if isinstance(data, Problem):
+        problem = data
     else:
-        problem = data if isinstance(data, Problem) else load_training(data, task, config.boards, rng)
+        source = source_of(task, data)
+        if config.name in PRESETS and config.boards == PRESETS[config.name].boards:
+            source.check_training()
+        problem = source.training(config.boards, config.seed)
     return task.images(problem) if config.symmetries else problem
 
 
@@ -159,7 +156,7 @@ class Session:
         config, data = run.config, self.data
         folder = data if isinstance(data, str) and (data == "hub" or Path(data).is_dir()) else None  # others: no valid
         count = self.validate or (512 if self.device.type == "cuda" else 64)
-        problem = instances(config.build_task(), None, count, config.seed, folder, purpose="valid")
+        problem = source_of(config.build_task(), folder).draw("valid", None, count, config.seed)
 
         def score(weights: Weights) -> float:
             network = config.build_model()
