@@ -615,8 +615,8 @@ def test_the_floor_of_graphs_is_the_share_that_is_connected():
     assert problem.context is not None
     connected = [networkx.is_connected(networkx.from_numpy_array(a.numpy())) for a in problem.context]
     assert 0 < sum(connected) < 60
-    scores = task.scores([problem.solution], problem)
-    assert scores["all_joined"].value == sum(connected) / 60
+    kind, joined = task.outcomes([problem.solution], problem)["all_joined"]
+    assert (kind, joined.tolist()) == ("rate", connected)
 
 
 def test_a_maze_is_solved_at_k_if_any_try_is_shortest():
@@ -624,8 +624,10 @@ def test_a_maze_is_solved_at_k_if_any_try_is_shortest():
     problem = task.generate(2, np.random.default_rng(0), "test")
     blank = torch.where(problem.given, problem.solution, torch.ones_like(problem.solution))
     second = torch.stack([problem.solution[0], blank[1]])
-    scores = task.scores([blank, second], problem)
-    assert (scores["length"].value, scores["length_at_k"].value) == (0, 0.5)
+    scores = task.outcomes([blank, second], problem)
+    assert scores["length"][1].tolist() == [False, False]
+    assert scores["length_at_k"][0] == "any"
+    assert scores["length_at_k"][1].tolist() == [[False, True], [False, False]]
 
 
 def test_columns_name_models_and_regimes_that_exist():

@@ -89,9 +89,15 @@ def chosen(valid: torch.Tensor, best: torch.Tensor) -> dict[str, Any]:
 
 def own_scores(task: Task, tries: list[torch.Tensor], problem: Problem) -> dict[str, Any]:
     """What only this task is measured by; a score of any of k tries says which k."""
+    estimates = {
+        "rate": metrics.Rate.of,
+        "any": metrics.pass_at_k,
+        "share": lambda values: metrics.Mean(values, most=1.0),
+        "balanced": lambda values: metrics.Pooled(values, metrics._balanced),
+    }
     return {
-        name: ({"k": len(tries)} if name.endswith("_at_k") else {}) | estimate.as_dict()
-        for name, estimate in task.scores(tries, problem).items()
+        name: ({"k": len(tries)} if kind == "any" else {}) | estimates[kind](values).as_dict()
+        for name, (kind, values) in task.outcomes(tries, problem).items()
     }
 
 

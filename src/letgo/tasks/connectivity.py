@@ -5,7 +5,6 @@ As text `0100/1010/0100/0000` and `1110/1110/1110/0001`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from letgo.errors import LetgoError, unknown
-from letgo.estimates import Estimate, Mean, Pooled, Rate
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.task import Look, Problem, Task, solved
 
@@ -61,15 +59,17 @@ class Connectivity(Task):
         """Entries that differ from the reachability of the problem's adjacency."""
         return boards != reachability(_adjacency(problem)).flatten(1)
 
-    def scores(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Estimate]:
-        """IRED's element-wise scores, where the answers are known, and what the answer "all joined" would reach."""
-        boards, floor = tries[0], Rate.of(self.validate(torch.ones_like(tries[0]), problem))
+    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
+        """IRED's scores of matrix entries, and whether 'all joined' would be right: the floor."""
+        floor = {"all_joined": ("rate", self.validate(torch.ones_like(tries[0]), problem))}
         if not solved(problem, self):  # nothing to compare the entries with
-            return {"all_joined": floor}
+            return floor
+        truth, said = problem.solution > 0, tries[0] > 0
+        counts = [truth & said, truth, ~truth & ~said, ~truth]
         return {
-            "element_accuracy": element_accuracy(boards, problem),
-            "balanced_accuracy": balanced_accuracy(boards, problem),
-            "all_joined": floor,
+            "element_accuracy": ("share", (tries[0] == problem.solution).float().mean(1)),
+            "balanced_accuracy": ("balanced", torch.stack([count.sum(1).float() for count in counts], dim=1)),
+            **floor,
         }
 
     @property
@@ -111,27 +111,6 @@ class Connectivity(Task):
         if regime.isdecimal() and int(regime) >= 2:
             return int(regime)
         raise unknown("regime", regime, ["train"], "choose 12, 18, any number of nodes from 2, or train")
-
-
-def element_accuracy(boards: Symbols, problem: Problem) -> Mean:
-    """Per graph the share of its N^2 matrix entries that are right, the diagonal included (IRED's accuracy)."""
-    return Mean((boards == problem.solution).float().mean(1), most=1.0)
-
-
-def balanced_accuracy(boards: Symbols, problem: Problem) -> Pooled:
-    """Mean of the true-positive and true-negative rates over the entries of all graphs (IRED's balanced accuracy).
-
-    Pooled, because a connected graph has no negative entry; the bootstrap draws whole graphs.
-    """
-    truth, said = problem.solution > 0, boards > 0
-    counts = [truth & said, truth, ~truth & ~said, ~truth]
-    return Pooled(torch.stack([count.sum(1).float() for count in counts], dim=1), _balanced)
-
-
-def _balanced(counts: Float[Tensor, "draws 4"]) -> Float[Tensor, "draws"]:
-    """The mean of hits / positives and rejections / negatives; a kind that does not occur is left out."""
-    right, total = counts[:, [0, 2]], counts[:, [1, 3]]
-    return (right / total.clamp(min=1)).sum(1) / (total > 0).sum(1).clamp(min=1)
 
 
 def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adjacency:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import isqrt
 from typing import Any
@@ -14,7 +14,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo.errors import LetgoError
-from letgo.estimates import Estimate
 from letgo.shapes import CellMask, PerBoard, Symbols
 
 
@@ -133,8 +132,8 @@ class Task(ABC):
         """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
         raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
 
-    def scores(self, tries: Sequence[Symbols], problem: Problem) -> Mapping[str, Estimate]:
-        """What only this task is measured by; `tries` are the boards of each pass."""
+    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
+        """Scores that only this task has: a kind of `metrics.ESTIMATES` and a row of values for each instance."""
         return {}
 
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
