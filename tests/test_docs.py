@@ -4,7 +4,6 @@ import importlib.util
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +141,8 @@ def test_the_contributed_task_has_under_forty_lines_and_trains(monkeypatch, tmp_
     [_, code] = blocks("CONTRIBUTING.md", "python")
     assert len(code.splitlines()) < 40
     (tmp_path / "coins.py").write_text(code)
-    spec = importlib.util.spec_from_file_location("letgo.tasks.coins", tmp_path / "coins.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setitem(sys.modules, "letgo.tasks.coins", module)
-    monkeypatch.setitem(tasks.TASKS, "coins", ("coins", "Coins", {}))
+    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
+    tasks.load(f"{tmp_path / 'coins.py'}:Coins")
     from letgo import presets
 
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}

@@ -17,11 +17,14 @@ from torch import Tensor
 
 from letgo.codecs import AnalogBits, OneHot
 from letgo.errors import LetgoError
-from letgo.estimates import Mean, Rate
 from letgo.metrics import (
+    Mean,
+    Rate,
+    balanced_accuracy,
     board_keys,
     codeword_distance,
     coverage,
+    element_accuracy,
     expected_distinct,
     expected_uneven,
     pass_at_k,
@@ -32,7 +35,6 @@ from letgo.metrics import (
     validity,
     violation_rate,
 )
-from letgo.tasks.connectivity import balanced_accuracy, element_accuracy
 from letgo.tasks.latin import Latin
 from letgo.tasks.task import Problem
 
