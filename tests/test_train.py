@@ -281,7 +281,8 @@ def test_going_on_without_a_step_changes_nothing(stop: str, tmp_path: Path, monk
     else:
         with monkeypatch.context() as patch:
             patch.setattr(Trainer, "step", fail)
-            pytest.raises(MemoryError, go, longer, tmp_path)
+            with pytest.raises(MemoryError):
+                go(longer, tmp_path)
     assert contents(tmp_path) == before
     go(longer, tmp_path, log_every=5)
     go(longer, tmp_path / "whole", log_every=5)
