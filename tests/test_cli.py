@@ -576,7 +576,7 @@ def test_ctrl_c_in_the_first_seed_does_not_begin_the_second(
 def test_where_seeds_are_faster_together_they_are_trained_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("letgo.cli.train.trains_together", lambda *_: True)
+    monkeypatch.setattr("letgo.training.train.uses_fused_blocks", lambda *_: True)
     original, seen = Trainer.step, set()
 
     def step(self: Trainer) -> None:

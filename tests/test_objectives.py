@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from letgo.codecs import OneHot
-from letgo.objectives import Batch, Objective, SelfCorrection, Simple, averaged
+from letgo.config import Config
+from letgo.errors import LetgoError
+from letgo.objectives import Batch, Objective, SelfCorrection, Simple, averaged, corrupt, ddpm_mean, ddpm_step
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 
@@ -259,3 +262,97 @@ def test_with_several_models_the_simple_loss_is_one_number_for_each() -> None:
     losses = loss(Simple(), network, x0, clues, models=2)
     errors = (held(network.out[0], clues) - x0).square()
     assert_close(losses["loss"], torch.stack([errors[::2].mean(), errors[1::2].mean()]))
+
+
+def test_terms_are_unreduced_and_weighted_by_the_trainer() -> None:
+    """One number per board, per cell or per entry: the mean of each model is the same."""
+    x0, clues = boards(6)
+    batch = Batch(x0.argmax(-1), x0, clues, None, 2)
+    terms = SelfCorrection(0.5)(Fixed(), PATH, batch)
+    assert [len(term) for term in terms.values()] == [6, 2]
+    for fewer in ((2,), (1, 2)):
+        means = averaged({name: term.mean(fewer) for name, term in terms.items()}, {"recovery": 2.0, "simple": 3.0}, 2)
+        assert_close(means["recovery"][1], terms["recovery"][1::2].mean())
+        assert_close(means["loss"], 2 * means["recovery"] + 3 * means["simple"])
+
+
+def test_the_ddpm_step_input_is_a_ddpm_step_by_hand() -> None:
+    """x_t2 ~ q(x_t2 | x_t1, x0_hat): Eq. 15 in its textbook form, for a variance-preserving path."""
+    network, (x0, clues) = Recorded(), boards(8)
+    torch.manual_seed(3)
+    loss(SelfCorrection(0.0, reenter=ddpm_step), network, x0, clues)
+    torch.manual_seed(3)
+    t1 = torch.rand(8, 1, 1)
+    t2 = t1 * torch.rand(8, 1, 1)
+    x_t1 = held(noised(x0, t1, torch.randn(8, 6, 3)), clues)
+    proposal = held(network.first * torch.tanh(x_t1 + 0.1) + 0.2 * t1, clues)
+    bar_t, bar_s = torch.cos(math.pi / 2 * t1) ** 2, torch.cos(math.pi / 2 * t2) ** 2
+    ratio = bar_t / bar_s
+    mean = (bar_s.sqrt() * (1 - ratio) * proposal + ratio.sqrt() * (1 - bar_s) * x_t1) / (1 - bar_t)
+    deviation = ((1 - bar_s) / (1 - bar_t) * (1 - ratio)).sqrt()
+    assert_close(network.seen[1][0], held(mean + deviation * torch.randn(8, 6, 3), clues), rtol=1e-3, atol=1e-4)
+
+
+def test_corrupted_boards_are_clean_but_for_a_share_of_their_cells() -> None:
+    """Seen at t2 = 0. A fifth of 24,000 cells is replaced, a third of them by the same symbol: within 5 deviations."""
+    x0, _ = boards(4000)
+    network, nothing = Recorded(), Clues.none(x0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("letgo.objectives.uniform_times", lambda x: torch.zeros(len(x), 1, 1))
+        torch.manual_seed(0)
+        loss(SelfCorrection(0.0, reenter=corrupt), network, x0, nothing)
+    seen = network.seen[1][0]
+    assert torch.equal(seen.sum(-1), torch.ones(4000, 6))
+    changed = float((seen.argmax(-1) != x0.argmax(-1)).float().mean())
+    assert abs(changed - 0.2 * 2 / 3) < 5 * math.sqrt(0.2 / 24_000)
+
+
+def test_the_ddpm_mean_target_leaves_of_a_right_answer_the_noise_that_the_anchor_keeps() -> None:
+    """mu(x_t2, x0; t2 -> t3) - alpha(t3) x0 is what is left of the noise in x_t2, by the anchor's share of it."""
+    x0, _ = boards(6)
+    batch = Batch(x0.argmax(-1), x0, Clues.none(x0))
+    torch.manual_seed(3)
+    terms = SelfCorrection(0.0, target=ddpm_mean)(lambda *_: x0, PATH, batch)
+    torch.manual_seed(3)
+    t1 = torch.rand(6, 1, 1)
+    t2 = t1 * torch.rand(6, 1, 1)
+    torch.randn(6, 6, 3)
+    noise = torch.randn(6, 6, 3)
+    bar_t, bar_s = torch.cos(math.pi / 2 * t2) ** 2, torch.cos(math.pi / 2 * t2 * torch.rand(6, 1, 1)) ** 2
+    anchor = (bar_t / bar_s).sqrt() * (1 - bar_s) / (1 - bar_t).sqrt()
+    assert_close(terms["recovery"], (anchor * noise).square(), rtol=1e-3, atol=1e-5)
+
+
+def test_boards_are_rolled_out_a_random_number_of_times() -> None:
+    """Of up to three rollouts, a third of the boards makes one, two and three: each changes its time. Odds of 1e-4."""
+    network, (x0, clues) = Recorded(), boards(3000)
+    torch.manual_seed(0)
+    loss(SelfCorrection(0.0, rollouts=3), network, x0, clues)
+    assert network.gradient == [False, False, False, True]
+    times = torch.stack([t.flatten() for _, t, _ in network.seen])
+    assert bool((times.diff(dim=0) <= 0).all())
+    made = (times.diff(dim=0) != 0).sum(0)
+    assert stats.chisquare(made.bincount(minlength=4)[1:].numpy()).pvalue > 1e-4
+    assert made.min() == 1
+
+
+def test_input_perturbation_adds_noise_of_its_own() -> None:
+    x0, _ = boards(2000)
+    states = []
+    for gamma in (0.0, 0.1):
+        network = Recorded()
+        torch.manual_seed(0)
+        loss(Simple(gamma), network, x0, Clues.none(x0))
+        states.append(network.seen[0][0])
+    assert float((states[1] - states[0]).std()) == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_configuration_names_the_ablations() -> None:
+    config = Config("mine", "sudoku", objective_options={"reenter": "ddpm-step", "target": "ddpm-mean", "rollouts": 2})
+    assert config.build_objective() == SelfCorrection(0.1, False, ddpm_step, ddpm_mean, 2)
+    forty = replace(config, objective_options={"reenter": "corrupt", "share": 0.4}).build_objective()
+    assert isinstance(forty, SelfCorrection)
+    assert getattr(forty.reenter, "keywords", None) == {"share": 0.4}
+    for options in ({"reenter": "jump"}, {"target": "jump"}, {"share": 0.4}, {"reenter": "corrupt", "rate": 1.0}):
+        with pytest.raises(LetgoError, match="objective_options: reenter is one of renoise, ddpm-step, corrupt"):
+            replace(config, objective_options=options).build_objective()

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from letgo.evaluate import evaluate, instances
-from letgo.train import train
 from torch import Tensor, nn
 
 import letgo
@@ -555,8 +553,7 @@ def test_instances_of_a_file_are_chosen_by_the_seed(tmp_path: Path, mini_boards:
 
 def test_a_trained_folder_loads_as_a_solver(tmp_path: Path) -> None:
     config: Config = replace(MINI, network_options={"width": 16, "depth": 1, "heads": 2}, batch=4, boards=16, steps=2)
-    problem = config.build_task().generate(16, data_rng(0, "train"), "train")
-    train(config, lambda: problem, tmp_path, torch.device("cpu"))
+    letgo.train(config, tmp_path, validate=0, device="cpu")
     solver = letgo.load(str(tmp_path))
     assert solver.config == config
     assert solver.folder == tmp_path
