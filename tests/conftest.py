@@ -22,6 +22,20 @@ def path(request: pytest.FixtureRequest) -> GaussianPath:
     return PATHS[request.param]()
 
 
+@pytest.fixture
+def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device of a kernel's test; on a CPU the kernels are emulated."""
+    if request.param == "cpu":
+        from emulator import kernel
+
+        from letgo.fast import attention, blocks
+
+        monkeypatch.setattr(attention, "kernel", kernel)
+        monkeypatch.setattr(attention, "multiprocessors", lambda device: 1)
+        monkeypatch.setattr(blocks, "kernel", kernel)
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def mini_boards() -> torch.Tensor:
     """The 288 complete 4x4 Sudoku boards, found by trying every four rows: no code of the package is involved."""
