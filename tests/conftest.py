@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations, product
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ def path(request: pytest.FixtureRequest) -> GaussianPath:
 
 
 @pytest.fixture
-def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The device of a kernel's test; on a CPU the kernels are emulated."""
+def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The device of a kernel's test; on a CPU the kernels are emulated, and fresh memory is full of NaN."""
     if request.param == "cpu":
         from emulator import kernel
 
@@ -33,7 +34,9 @@ def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setattr(attention, "kernel", kernel)
         monkeypatch.setattr(attention, "multiprocessors", lambda device: 1)
         monkeypatch.setattr(blocks, "kernel", kernel)
-    return request.param
+        torch.use_deterministic_algorithms(True)
+    yield request.param
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,7 @@ inline void run_block(int bytes) {
     static std::vector<std::vector<char>> stacks;
     while ((int)stacks.size() < threads) stacks.emplace_back(1 << 16);
     memset(shared, 0xff, sizeof shared), memset(shown, 0xff, sizeof shown);  // NaN, as bf16 and as fp32
-    memset(__start_on_chip, 0xff, __stop_on_chip - __start_on_chip);
+    memset(__start_on_chip, 0x80, __stop_on_chip - __start_on_chip);  // near zero as fp32: fminf would pass over NaN
     block = {}, std::fill(warps, warps + 64, Meeting()), fibers.assign(threads, {}), ended.assign(threads, 0);
     for (int i = 0; i < threads; i++) {
         getcontext(&fibers[i]);

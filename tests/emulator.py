@@ -35,10 +35,9 @@ def emulation(file: str, **numbers: int) -> str:
     ]
     for name, parameters in KERNEL.findall(source):
         values = ", ".join(re.findall(r"(\w+)(?:,|$)", parameters))
-        lines.append(
-            f'extern "C" const char* emulate_{name}(int x, int y, int z, int threads, int bytes, {parameters})'
-        )
-        lines.append(f"{{ return launch({{x, y, z}}, threads, bytes, [=] {{ {name}({values}); }}); }}")
+        lines.append(f'extern "C" const char* emulate_{name}(const int* grid, int threads, int bytes, {parameters}) {{')
+        call = f"[=] {{ {name}({values}); }}"
+        lines.append(f"    return launch({{grid[0], grid[1], grid[2]}}, threads, bytes, {call});\n}}")
     return "\n".join(lines)
 
 
@@ -60,7 +59,7 @@ def kernel(file: str, name: str, shared: int, **numbers: int) -> Callable[..., N
 
     def launch(grid: tuple[int, ...], threads: int, *arguments: Tensor | int) -> None:
         words = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in arguments]
-        fault = function(*(*grid, 1, 1)[:3], threads, shared, *words)
+        fault = function((ctypes.c_int * 3)(*(*grid, 1, 1)[:3]), threads, shared, *words)
         assert fault is None, f"{name}: {fault.decode()}"
 
     return launch
