@@ -86,7 +86,8 @@ class Config:
         network is the paper's."""
         size = next((size for cells, size in SIZES.items() if task.cells <= cells), {"steps": 200_000})
         small = {"learning_rate": 2e-3} if task.cells <= max(SIZES) else {}
-        return Config(task.name, task.name, decay=0.2).changed(**{**size, **small, **changes})
+        masks = "random" if task.generates else "data"
+        return Config(task.name, task.name, decay=0.2, masks=masks).changed(**{**size, **small, **changes})
 
     def changed(self, **changes: Any) -> Config:
         """With the fields that are not None put in."""

@@ -23,6 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     queue = "requests under way or waiting (default 64)"
     parser.add_argument("--queue", type=options.at_least(1), default=64, help=queue)
     parser.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this host name too")
+    options.own_task(parser)
     options.common(parser)
 
 

@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.report(parser)
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 

@@ -38,6 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--json", "one JSON object per puzzle")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 

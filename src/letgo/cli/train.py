@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     whole, share = options.at_least(1), options.real(0.0, 1.0)
-    parser.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
+    parser.add_argument("preset", nargs="?", metavar="PRESET", help="`letgo presets` lists them; none with --task")
     parser.add_argument("--out", type=options.path, metavar="RUN", help="the run folder; repeat the command to resume")
     parser.add_argument("--init", metavar="M", help="start from this model's weights instead of random ones")
     parser.add_argument("--data", help="training instances: .npz, .csv(.gz), a folder, or hub; default: generated")
@@ -45,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--tensorboard")
     options.flag(parser, "--plain", "no compilation, no CUDA graph")
     options.flag(parser, "--dry-run", "print the configuration and stop")
+    options.own_task(parser)
     options.common(parser)
 
 
@@ -57,9 +58,13 @@ def changes(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> int:
+    from letgo import tasks
+    from letgo.config import Config
     from letgo.training.train import configured
 
-    config = configured(args.preset, **changes(args))
+    if args.preset is None and args.own_task is None:
+        raise LetgoError("train needs a PRESET (`letgo presets` lists them), or --task FILE.py:Class")
+    config = configured(args.preset or Config.for_task(tasks.get(args.own_task)), **changes(args))
     if args.dry_run:
         print(json.dumps(config.as_dict(), indent=2))
         return 0

@@ -45,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--plain", "no compilation")
     options.batch(parser, None)
     options.report(parser, "write here instead of RUN/tune-RULE.json and leave RUN as it is")
+    options.own_task(parser)
     options.common(parser)
 
 
