@@ -18,6 +18,7 @@ from letgo.bench import clock
 from letgo.bench import scheduler as theirs
 from letgo.bench.work import Work
 from letgo.evaluate import instances
+from letgo.fast.engine import Plain
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
 from letgo.solver import Solver, load
@@ -231,7 +232,7 @@ def test_finished_boards_leave_the_batch_and_no_answer_changes(
     assert len({a.calls for a in answers}) > 5
     assert sum(sizes) == sum(a.calls for a in answers)  # the network saw no board after its answer was found
     sizes.clear()
-    monkeypatch.setattr(Solver, "smaller_batch", lambda self, whole, size, left: size)
+    monkeypatch.setattr(mini.engine, "smaller", lambda whole, size, left, cells: size)
     assert untimed(mini.solve(problem, rule, steps=20, batch=16)) == answers
     assert set(sizes) == {16}
     assert sum(sizes) > sum(a.calls for a in answers)
@@ -244,17 +245,16 @@ def test_tries_and_padded_batches_give_the_same_answers_when_boards_leave(
     problem = some_puzzles(mini, 41)
     answers = untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16))
     assert {a.tries for a in answers} == {1, 2, 3}
-    monkeypatch.setattr(Solver, "smaller_batch", lambda self, whole, size, left: size)
+    monkeypatch.setattr(mini.engine, "smaller", lambda whole, size, left, cells: size)
     assert untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16)) == answers
 
 
 def test_the_cpus_own_chunks_stay_whole_and_a_gpu_has_few_sizes(mini: Solver) -> None:
     assert mini.default_batch() == 8
-    assert mini.smaller_batch(8, 8, 1) == 8
-    assert mini.smaller_batch(16, 16, 9) == 9
-    assert mini.smaller_batch(16, 5, 2) == 2
-    gpu = Solver(mini.config, mini.network, fast=False)
-    gpu.device = torch.device("meta")
+    assert mini.engine.smaller(8, 8, 1, 16) == 8
+    assert mini.engine.smaller(16, 16, 9, 16) == 9
+    assert mini.engine.smaller(16, 5, 2, 16) == 2
+    gpu = Plain(mini.network, mini.path, torch.device("meta"), "fp32")
     lefts = (4074, 2049, 2048, 513, 512, 3)
-    assert [gpu.smaller_batch(4074, 4074, left) for left in lefts] == [4074, 4074, 2048, 2048, 512, 64]
-    assert gpu.smaller_batch(50, 50, 1) == 50
+    assert [gpu.smaller(4074, 4074, left, 81) for left in lefts] == [4074, 4074, 2048, 2048, 512, 64]
+    assert gpu.smaller(50, 50, 1, 81) == 50

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from letgo import cli, tasks
+from letgo import cli, kernels, samplers, tasks
 from letgo.cli.reproduce import TARGETS
-from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
 from letgo.presets import PRESETS
 from letgo.reproduce import plots
@@ -21,6 +20,7 @@ from letgo.reproduce.measure import weights_digest
 from letgo.reproduce.page import Page
 from letgo.reproduce.store import Store, split_seed
 from letgo.runs import locate, shipped
+from letgo.samplers import RULES
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -128,13 +128,13 @@ def test_the_readme_python_runs_as_printed(capsys):
 def test_the_contributed_update_rule_has_under_ten_lines_and_works(monkeypatch):
     [rule, _] = blocks("CONTRIBUTING.md", "python")
     assert len(rule.splitlines()) < 10
-    monkeypatch.setattr("letgo.kernels.PLAIN_RULES", dict(PLAIN_RULES))
-    names = vars(__import__("letgo.kernels", fromlist=["x"])).copy()
-    exec(rule, names)
-    monkeypatch.setitem(PLAIN_RULES, "half-anchor", names["half_anchor"])
-    x = load("sudoku-mini").sample(load("sudoku-mini").empty(2), names["half_anchor"], steps=5)
-    assert torch.isfinite(x).all()
-    assert make_rule("ddim") is PLAIN_RULES["ddim"]
+    monkeypatch.setattr("letgo.samplers.RULES", dict(RULES))
+    exec(rule, {**vars(kernels), **vars(samplers)})
+    solver = load("sudoku-mini")
+    boards = [solver.sample(solver.empty(2), solver.sampler(name, 5)) for name in ("half-anchor", "ddim", "tweedie")]
+    assert boards[0].isfinite().all()
+    assert not any(torch.equal(boards[0], other) for other in boards[1:])
+    assert cli.main(["generate", "sudoku-mini", "--rule", "half-anchor", "--count", "2", "--steps", "5"]) == 0
 
 
 def test_the_contributed_task_has_under_forty_lines_and_trains(monkeypatch, tmp_path):

@@ -21,8 +21,8 @@ from letgo.cli import main
 from letgo.cli.reproduce import checkout
 from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.evaluate import extra_scores, instances
-from letgo.metrics import board_keys
+from letgo.evaluate import instances
+from letgo.metrics import ESTIMATES, Column, board_keys
 from letgo.paper import TABLE1, TABLES
 from letgo.presets import PRESETS
 from letgo.reproduce import measure
@@ -42,6 +42,11 @@ from letgo.tasks.queens import Queens, all_boards
 
 SOURCE = Path(__file__).parents[1] / "src"
 TINY = ["--steps", "2", "--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
+
+
+def extra_scores(task, tries, problem) -> dict:
+    columns = {name: Column.of(*column) for name, column in task.outcomes(tries, problem).items()}
+    return {name: ESTIMATES[column.kind](column.values) for name, column in columns.items()}
 
 
 @pytest.fixture(scope="module")
@@ -613,7 +618,7 @@ def test_the_floor_of_graphs_is_the_share_that_is_connected():
     connected = [networkx.is_connected(networkx.from_numpy_array(a.numpy())) for a in problem.context]
     assert 0 < sum(connected) < 60
     scores = extra_scores(task, [problem.solution], problem)
-    assert scores["all_joined"]["value"] == sum(connected) / 60
+    assert scores["all_joined"].value == sum(connected) / 60
 
 
 def test_a_maze_is_solved_at_k_if_any_try_is_shortest():
@@ -622,8 +627,8 @@ def test_a_maze_is_solved_at_k_if_any_try_is_shortest():
     blank = torch.where(problem.given, problem.solution, torch.ones_like(problem.solution))
     second = torch.stack([problem.solution[0], blank[1]])
     scores = extra_scores(task, [blank, second], problem)
-    assert scores["length"]["value"] == 0
-    assert (scores["length_at_k"]["k"], scores["length_at_k"]["value"]) == (2, 0.5)
+    assert scores["length"].value == 0
+    assert (scores["length_at_k"].k, scores["length_at_k"].value) == (2, 0.5)
 
 
 def test_columns_name_models_and_regimes_that_exist():

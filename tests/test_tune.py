@@ -189,7 +189,7 @@ def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPa
     seen: list[Problem] = []
     row = {"sigma": 0.1, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5}
     found = {"best": row, "grid": [row]}
-    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or found)
+    monkeypatch.setattr("letgo.tune.tune", lambda solver, problem, *_: seen.append(problem) or found)
     assert main(["tune", str(run), "--rule", "em", "--as-is", "--regime", "6", *TUNE]) == 0
     test = instances(load(str(run)).task, "6", 20, 0)
     assert len(seen[0]) == 20
