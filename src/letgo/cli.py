@@ -251,6 +251,7 @@ def build_parser() -> Parser:
     reproduce.add_argument("--page", type=_path, metavar="FILE", help="write the page here (default docs/results.md)")
     reproduce.add_argument("--force", action="store_true", help="measure again what is there already")
     reproduce.add_argument("--dry-run", action="store_true", help="print the commands that are missing and stop")
+    reproduce.add_argument("--commands", action="store_true", help="print the commands behind what is there and stop")
     reproduce.add_argument("--batch", type=at_least(1), help="boards sampled together")
     reproduce.add_argument("--plain", action="store_true", help="no compilation")
     _common(reproduce)

@@ -4,49 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from letgo import __version__, metrics
-from letgo.checkpoints import shipped
 from letgo.errors import LetgoError
 from letgo.evaluate import device_name
-from letgo.paper import (
-    O3_CLUES,
-    O3_DRAWS,
-    O3_PUZZLES,
-    O3_SOLUTIONS,
-    QUEENS_BOARDS,
-    QUEENS_SAMPLES,
-    QUEENS_TRAINING,
-    TABLE15,
-)
-from letgo.reproduce.measure import Session, about, settings_for
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, Report
+from letgo.reproduce.paper import O3_CLUES, O3_SOLUTIONS, QUEENS_BOARDS, QUEENS_TRAINING
+from letgo.reproduce.store import Report
 from letgo.rng import data_rng
 from letgo.shapes import Symbols
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.tasks.problem import random_masks
-from letgo.tasks.queens import Queens, all_boards, train_split
+from letgo.tasks.queens import all_boards, train_split
 from letgo.tasks.sudoku import Sudoku
 from letgo.tasks.sudoku_search import completions, count_solutions
 
 CPU_CHUNK = 1024
+Advance = Callable[[int, int], None]
 
 
 def distinct_boards(
     solver: Solver,
     rule: str,
     samples: int,
-    steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     chunk: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Advance | None = None,
 ) -> tuple[Int[Tensor, "distinct"], int]:
     """Keys of the distinct valid boards among unconditional samples, and how many samples were valid.
 
@@ -59,7 +48,7 @@ def distinct_boards(
     problem = solver.empty(chunk)
     found, valid = torch.empty(0, dtype=torch.long), 0
     for attempt in range(-(-samples // chunk)):
-        x = solver.sample(problem, made, steps, seed, attempt, batch)[: samples - attempt * chunk]
+        x = solver.sample(problem, made, None, seed, attempt, batch)[: samples - attempt * chunk]
         boards = solver.codec.decode(x)
         boards = boards[solver.task.validate(boards, problem[: len(boards)])]
         valid += len(boards)
@@ -69,30 +58,30 @@ def distinct_boards(
     return found, valid
 
 
-def training_boards(task: Queens) -> Symbols:
+def training_boards(size: int) -> Symbols:
     """The split of App. D for N = 14; for smaller boards the same share of all."""
-    if task.size == 14:
+    if size == 14:
         return train_split()[0]
-    return train_split(task.size, len(all_boards(task.size)) * QUEENS_TRAINING // QUEENS_BOARDS)[0]
+    return train_split(size, len(all_boards(size)) * QUEENS_TRAINING // QUEENS_BOARDS)[0]
 
 
-def coverage_report(solver: Solver, rule: str, samples: int, seed: int = 0, **options: Any) -> Report:
-    """Distinct valid boards inside and outside the training split, beside what uniform draws would give."""
+def coverage_report(
+    solver: Solver, rule: str, samples: int, seed: int = 0, batch: int | None = None, progress: Advance | None = None
+) -> Report:
+    """Distinct valid boards of N queens inside and outside the training split, beside what uniform draws would give."""
     task = solver.task
-    if not isinstance(task, Queens):
-        raise LetgoError(f"coverage is counted for queens, whose boards can all be listed; not for {task.name}")
     _, used = solver.rule(rule, regime=solver.generation)
     started = time.perf_counter()
-    found, valid = distinct_boards(solver, rule, samples, seed=seed, **options)
+    found, valid = distinct_boards(solver, rule, samples, seed=seed, batch=batch, progress=progress)
     seconds = time.perf_counter() - started
-    training, total = metrics.board_keys(training_boards(task), task.symbols), len(all_boards(task.size))
+    training, total = metrics.board_keys(training_boards(task.cells), task.symbols), len(all_boards(task.cells))
     everything = torch.ones(len(found), dtype=torch.bool)
     share = metrics.coverage(found[:, None], everything, training[:, None], total)
     return {
         "task": task.name,
         "rule": rule,
         "settings": used,
-        "steps": solver.steps(options.get("steps")),
+        "steps": solver.steps(None),
         "samples": samples,
         "seed": seed,
         "validity": metrics.Rate(valid, samples).as_dict(),
@@ -126,16 +115,15 @@ def solutions_report(
     solutions: list[Symbols],
     draws: int,
     rule: str = "tweedie",
-    steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Advance | None = None,
 ) -> Report:
     """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
     made, used = solver.rule(rule)
     started = time.perf_counter()
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
-    boards = solver.codec.decode(solver.sample(each, made, steps, seed, 0, batch, None, progress))
+    boards = solver.codec.decode(solver.sample(each, made, None, seed, 0, batch, None, progress))
     seconds = time.perf_counter() - started
     counts = [
         (mine[:, None] == theirs).all(2).sum(0)  # draws that equal each solution
@@ -148,7 +136,7 @@ def solutions_report(
         "task": solver.task.name,
         "rule": rule,
         "settings": used,
-        "steps": solver.steps(steps),
+        "steps": solver.steps(None),
         "puzzles": len(puzzles),
         "draws": draws,
         "seed": seed,
@@ -166,77 +154,13 @@ def solutions_report(
     }
 
 
+def draw_solutions(
+    solver: Solver, rule: str, count: int, draws: int, seed: int, batch: int | None, progress: Advance
+) -> Report:
+    """App. O.3 on puzzles of its own."""
+    puzzles, solutions = ambiguous_puzzles(cast(Sudoku, solver.task), count, seed)
+    return solutions_report(solver, puzzles, solutions, draws, rule, seed, batch, progress)
+
+
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
-
-
-def run_coverage(session: Session) -> None:
-    """Table 15: EM decay and Tweedie, both objectives, from unconditional samples."""
-    samples = session.limits.count or (64 if session.limits.quick else QUEENS_SAMPLES)
-    for rule, model in TABLE15:
-        where = session.find(model, 0) if session.limits.task("queens") and session.limits.rule(rule) else None
-        if where is None:
-            continue
-        solver = session.solver(where)
-        used = settings_for(session, solver, rule, where)
-        if used is None:
-            continue
-        facts = {"settings": used, **about(session, solver, where)}
-        key = {"model": model, "rule": rule, "seed": 0}
-        words = ["reproduce", "table15", "--rules", rule, "--count", samples]
-        if not _needed(session, COVERAGE, {**key, "samples": samples}, facts, where, words):
-            continue
-        show = session.progress(f"{model}, {rule}: sampled")
-        report = coverage_report(solver, rule, samples, batch=session.batch, progress=show)
-        report = {"model": model, **report, **facts, "command": _command(session, where, words)}
-        session.store.add(COVERAGE, report, tuple(key))
-        session.say(f"{model}, {rule}: {sum(report['distinct'].values())} distinct boards of {samples} samples")
-
-
-def run_solutions(session: Session) -> None:
-    """App. O.3: Tweedie, both objectives. `--count` is the number of puzzles."""
-    count = session.limits.count or (2 if session.limits.quick else O3_PUZZLES)
-    draws = 8 if session.limits.quick else O3_DRAWS
-    for model in ("sudoku-baseline", "sudoku"):
-        where = session.find(model, 0) if session.limits.task("sudoku") and session.limits.rule("tweedie") else None
-        if where is None:
-            continue
-        solver = session.solver(where)
-        facts = {"settings": {}, **about(session, solver, where)}
-        key = {"model": model, "rule": "tweedie", "seed": 0}
-        words = ["reproduce", "solutions", "--count", count]
-        if not _needed(session, SOLUTIONS, {**key, "puzzles": count, "draws": draws}, facts, where, words):
-            continue
-        task = solver.task
-        assert isinstance(task, Sudoku)
-        puzzles, solutions = ambiguous_puzzles(task, count, 0)
-        show = session.progress(f"{model}: draws")
-        report = solutions_report(solver, puzzles, solutions, draws, batch=session.batch, progress=show)
-        report = {"model": model, **report, **facts, "command": _command(session, where, words)}
-        session.store.add(SOLUTIONS, report, tuple(key))
-        session.say(f"{model}: {report['found']} of {report['solutions']} solutions found")
-
-
-def _needed(session: Session, name: str, asked: Report, facts: Report, where: str, words: list[Any]) -> bool:
-    """Whether no report serves yet; a dry run prints the command and measures nothing."""
-    sizes = ("samples", "puzzles", "draws")
-
-    def serves(report: Report) -> bool:
-        same = all(report.get(k) == v for k, v in asked.items() if k not in sizes)
-        enough = all(report.get(k, 0) >= asked[k] for k in sizes if k in asked)
-        return same and enough and not session.store.stale(report, facts)
-
-    needed = session.force or not any(map(serves, session.store.reports(name)))
-    key = name, where, *asked.values()
-    if needed:
-        session.made.add(key)
-    else:
-        session.keep(*key)
-    if needed and session.dry_run:
-        session.say(_command(session, where, words))
-    return needed and not session.dry_run
-
-
-def _command(session: Session, where: str, words: list[Any]) -> str:
-    found_in = ["--models", str(session.models)] if session.models and where not in shipped() else []
-    return session.words(*words, *(["--quick"] if session.limits.quick else []), *found_in)
