@@ -57,36 +57,33 @@ def grid(name: str, *more: Need, plot: Plot | None = None) -> Experiment:
     return Experiment(name, title, partial(show_grid, table=table), (*needs, *more), plot=plot)
 
 
-def tuned(model: str) -> Need:
-    return Need(model.removesuffix("-baseline"), model, "", "em-decay", 0, 1)
-
-
-def covered(rule: str, model: str) -> Need:
-    return Need("queens", model, "gen", rule, 200, QUEENS_SAMPLES, kind=COVERAGE, first=True, quick=(64, 1))
-
-
-def several(model: str) -> Need:
-    quick = (2, 8)
-    return Need("sudoku", model, "21", "tweedie", 200, O3_PUZZLES, O3_DRAWS, kind=SOLUTIONS, first=True, quick=quick)
-
+TUNED = tuple(Need(model.removesuffix("-baseline"), model, "", "em-decay", 0, 1) for model in TABLE5)
+COVERED = tuple(
+    Need("queens", model, "gen", rule, 200, QUEENS_SAMPLES, kind=COVERAGE, first=True, quick=(64, 1))
+    for rule, model in TABLE15
+)
+SEVERAL = tuple(
+    Need("sudoku", model, "", "tweedie", 200, O3_PUZZLES, O3_DRAWS, kind=SOLUTIONS, first=True, quick=(2, 8))
+    for model in ("sudoku-baseline", "sudoku")
+)
 
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         grid("table1", *solving(*range(6)), plot=Plot(TABLE1, (3, 4))),
-        Experiment("solve", "Verified solving: ten tries with early exit, beside pass@1 and pass@10", show_solve, solving(*range(7))),
-        Experiment("table5", "Table 5: EM decay's settings, as tuned", show_tuning, tuple(map(tuned, TABLE5)), collect_tuning),
+        Experiment("solve", "Verified solving", show_solve, solving(*range(7))),
+        Experiment("table5", "Table 5: EM decay's settings, as tuned", show_tuning, TUNED, collect_tuning),
         grid("table7", *solving(6), plot=Plot(TABLE7, (1, 5), ("maze", "maze-muon"))),
         *map(grid, ("table8", "table9", "table11", "table12", "table13", "table14")),
-        Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, tuple(covered(*key) for key in TABLE15)),
-        Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, tuple(map(several, ("sudoku-baseline", "sudoku")))),
+        Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
+        Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
         Experiment("entries", "Graphs, entry by entry", show_entries),
         Experiment("resample", "A rule of our own: resample", show_resample),
         Experiment("choice", "Choosing among tries without the rules", show_choice),
         Experiment("others", "Measured beside the tables", show_others),
         Experiment("training", "How the models were trained", show_training),
     )
-}  # fmt: skip
+}
 
 
 def run_missing(session: Session, names: list[str]) -> None:

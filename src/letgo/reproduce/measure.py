@@ -121,7 +121,7 @@ class Session:
 
 
 def data_files(given: list[str]) -> dict[str, str]:
-    """--data TASK=FILE; without a task it is the one that has no instances but its file's. Fetched ones lie in ./data."""
+    """--data TASK=FILE; without a task it is the one that counts on its file alone. Fetched ones lie in ./data."""
     files: dict[str, str] = {}
     [filed] = {column.task for table in TABLES.values() for column in table.columns if column.file}
     for text in given:
@@ -266,7 +266,8 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         session.say(command)
         return
     show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    report = {"model": name, "regime": need.regime, **kind.run(session, solver, need, seed, show), **facts}
+    place = {"model": name} | ({"regime": need.regime} if need.regime else {})
+    report = {**place, **kind.run(session, solver, need, seed, show), **facts}
     session.store.add(file, {**report, "command": command}, kind.same)
     session.say(line(report))
 
@@ -296,14 +297,12 @@ def serves(store: Store, report: Report, need: Need, key: Report, facts: Report)
 
 
 def line(report: Report) -> str:
-    """A report in a few words: its share of right answers, or what it counted."""
-    text = f"{report['model']} {report['regime']} {report['rule']}:"
+    """A report in a few words."""
     score = report.get("share") or report.get("share_found") or report["validity"]
-    text += f" {score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}] n={score['n']}"
-    if passes(report) > 1 and "pass_at_k" in report:
-        text += f", pass@{report['pass_at_k']['k']} {report['pass_at_k']['value']:.4f}"
-    text += f", {report['mean_calls']:.0f} calls each" if "mean_calls" in report else ""
-    text += f", {sum(report['distinct'].values())} distinct" if "distinct" in report else ""
+    text = f"{report['model']} {report.get('regime', '')} {report['rule']}: {score['value']:.4f}"
+    text += f" [{score['low']:.4f}, {score['high']:.4f}] n={score['n']}"
+    if "pass_at_k" in report and passes(report) > 1:
+        text += f", pass@{passes(report)} {report['pass_at_k']['value']:.4f}"
     return f"{text}, {report['seconds']:.1f} s"
 
 

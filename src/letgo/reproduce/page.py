@@ -107,6 +107,22 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
             yield picture
 
 
+def publish(results: Results, names: list[str], page: Path | None, root: Path | None, quiet: bool) -> None:
+    """The sections on the terminal; the pages where they belong to these results."""
+    folder = results.store.folder
+    if names != ["page"] and not quiet:
+        print(sections(results, names))
+    readme = None
+    if page is None and root is not None and not results.quick and folder.resolve() == (root / "results").resolve():
+        page, readme = root / "docs" / "results.md", root / "README.md"
+    if page is None and "page" in names:
+        raise LetgoError(f"{folder} is no results folder of a letgo checkout; say where with --page FILE")
+    if page is not None and not folder.is_dir():
+        raise LetgoError(f"{folder}: no such folder, so there is nothing for {page}; name one with --out FOLDER")
+    if page is not None:
+        print(f"wrote {page} and {len(list(write_pages(results, page, readme))) - 1} files beside it")
+
+
 def stale(page: Path, store: Store) -> bool:
     """Whether a page was made from other files than these."""
     found = DIGEST.search(page.read_text(encoding="utf-8"))

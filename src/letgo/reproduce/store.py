@@ -54,6 +54,11 @@ class Store:
         names = sorted(path.stem for path in self.folder.glob("*.json"))
         return [name for name in names if name not in KINDS]
 
+    def check(self) -> None:
+        """Raise where a file holds no reports."""
+        for name in self.models():
+            self.reports(name)
+
     def add(self, name: str, report: Report, same: tuple[str, ...]) -> None:
         """Append; an older report that agrees in all of `same` gives way, but for one that still holds and is
         larger or has more passes."""

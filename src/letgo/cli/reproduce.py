@@ -1,0 +1,101 @@
+"""`letgo reproduce`: measure what experiments of the paper need, and write the pages from the results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from letgo.cli import options
+from letgo.errors import LetgoError, unknown
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="TABLE", help="table1, table5, ...; `--list` shows all")
+    options.flag(parser, "--list", "what can be reproduced")
+    options.flag(parser, "--quick", "DDPM and Tweedie, n = 16, pass@1: minutes on a CPU")
+    models = "holds run folders X, X-baseline, X.s1, ..."
+    parser.add_argument("--models", type=options.path, metavar="FOLDER", help=models)
+    options.device(parser)
+    parser.add_argument("--count", type=options.boards, help="instances per cell (default: the paper's)")
+    seeds = "training seeds (default 0,1,2, as far as trained)"
+    parser.add_argument("--seeds", type=options.list_of(options.seed), help=seeds)
+    parser.add_argument("--tasks", type=options.list_of(str), help="only these tasks, e.g. sudoku,latin")
+    parser.add_argument("--rules", type=options.list_of(str), help="only these rules, e.g. ddpm,tweedie")
+    parser.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
+    parser.add_argument("--also", type=options.list_of(str), help="other recipes to measure beside the paper's")
+    out, page = "the JSON (default results; quick: results/quick)", "write the page here (default docs/results.md)"
+    parser.add_argument("--out", type=options.path, metavar="FOLDER", help=out)
+    parser.add_argument("--page", type=options.path, metavar="FILE", help=page)
+    options.flag(parser, "--force", "measure again what is there already")
+    options.flag(parser, "--dry-run", "print the commands that are missing and stop")
+    options.flag(parser, "--commands", "print the commands of the reports that are there and stop")
+    options.batch(parser)
+    options.flag(parser, "--plain", "no compilation")
+    options.common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from letgo.data.files import refuse_unwritable
+    from letgo.progress import Progress
+    from letgo.reproduce.experiments import EXPERIMENTS, run_missing
+    from letgo.reproduce.measure import Session, data_files, shipped_instead
+    from letgo.reproduce.page import checkout, commands, publish
+    from letgo.reproduce.paper import RULES
+    from letgo.reproduce.plan import QUICK_COUNT, Limits
+    from letgo.reproduce.results import Results
+    from letgo.reproduce.store import Store
+    from letgo.tasks import TASKS
+
+    titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+    titles["page"] = "no measurement: the pages and plots from the files in --out"
+    if args.list:
+        print("\n".join(f"{name:10} {title}" for name, title in titles.items()))
+        return 0
+    names = list(dict.fromkeys(args.names))
+    listing = f"`letgo reproduce --list` shows {', '.join(titles)}"
+    if not names:
+        raise LetgoError(f"name a table; {listing}")
+    known = (("table", names, titles, listing), ("task", args.tasks, TASKS, ""))
+    for what, given, right, hint in (*known, ("rule", args.rules, RULES, f"the tables have {', '.join(RULES)}")):
+        for name in given or ():
+            if name not in right:
+                raise unknown(what, name, right, hint)
+    if args.models is not None and not args.models.is_dir():
+        raise LetgoError(f"--models {args.models}: no such folder; it should hold a run folder for each model")
+    refuse_unwritable(args.page, "--page")
+    root = checkout()
+    out = args.out or (root or Path()) / "results" / ("quick" if args.quick else "")
+    store = Store(out)
+    store.check()  # before the work, not after it
+    if args.commands:
+        print("\n".join(commands(Results(store), names)))
+        return 0
+    if args.quick and args.out is None and not args.dry_run:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / ".gitignore").write_text("*\n")  # git leaves a quick look alone
+    session = Session(
+        store,
+        args.models,
+        args.also or (shipped_instead() if args.models is None else ()),
+        (0,) if args.quick and args.seeds is None else args.seeds or (0, 1, 2),
+        args.device,
+        data_files(args.data or []),
+        Limits(args.tasks, args.rules, args.count, args.quick),
+        args.batch or (min(args.count or QUICK_COUNT, QUICK_COUNT) if args.quick else None),  # quicker than one by one
+        args.plain,
+        args.threads,
+        args.force,
+        args.dry_run,
+        lambda text: print(text, flush=True) if args.dry_run or not args.quiet else None,
+        lambda label: Progress(label, args.progress, args.quiet),
+    )
+    run_missing(session, names)
+    for what, why in session.skipped.items():
+        print(f"left out: {what} ({why})", file=sys.stderr)
+    if session.held and not args.quiet:
+        there = f"{len(session.held)} report{'s were' if len(session.held) > 1 else ' was'} there already"
+        print(f"{there}, of as many instances or more; --force measures again", file=sys.stderr)
+    if not args.dry_run:
+        publish(Results(store, args.quick), names, args.page, root, args.quiet)
+    return 0
