@@ -102,19 +102,6 @@ class Session:
             self._problems[key] = instances(task, regime, count, seed, self.data.get(task.name))
         return self._problems[key]
 
-    def words(self, *words: str | int) -> str:
-        """A command that repeats a measurement, with what it shares with the others."""
-        extra = ["--device", self.device] if self.device != "auto" else []
-        extra += ["--batch", str(self.batch)] if self.batch else []
-        extra += ["--plain"] if self.plain else []
-        extra += ["--threads", str(self.threads)] if self.threads != 1 else []
-        return shlex.join(["letgo", *map(str, words), *extra])
-
-    def data_word(self, task: str, facts: Report) -> str:
-        """--data for a command: the file's own name, its folder left open; a dry run shows what was given."""
-        given = self.data[task]
-        return given if self.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
-
     def leave_out(self, what: str, why: str) -> None:
         if what not in self.skipped:
             self.skipped[what] = why
@@ -283,9 +270,15 @@ def command_of(session: Session, need: Need, seed: int, where: str, facts: Repor
         words = ["reproduce", *how.format(need=need).split(), *(["--quick"] if session.limits.quick else [])]
         words += ["--models", session.models] if session.models and where not in shipped() else []
         words += ["--also", need.model] if need.model in session.also else []
-    if "data" in facts:
-        words += ["--data", (f"{need.task}=" if how else "") + session.data_word(need.task, facts)]
-    return session.words(*words)
+    if "data" in facts:  # the file's own name, its folder left open; a dry run shows what was given
+        given = session.data[need.task]
+        given = given if session.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
+        words += ["--data", f"{need.task}={given}" if how else given]
+    words += ["--device", session.device] if session.device != "auto" else []
+    words += ["--batch", session.batch] if session.batch else []
+    words += ["--plain"] if session.plain else []
+    words += ["--threads", session.threads] if session.threads != 1 else []
+    return shlex.join(["letgo", *map(str, words)])
 
 
 def serves(store: Store, report: Report, need: Need, key: Report, facts: Report) -> bool:

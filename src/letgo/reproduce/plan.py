@@ -63,6 +63,7 @@ def merged(needs: Iterable[Need]) -> list[Need]:
     joined: dict[tuple[str, str, str, str, int], Need] = {}
     for need in needs:
         old = joined.get(need.key, need)
-        joined[need.key] = replace(need, passes=max(old.passes, need.passes), count=max(old.count, need.count))
+        passes, count, first = max(old.passes, need.passes), max(old.count, need.count), old.first and need.first
+        joined[need.key] = replace(need, passes=passes, count=count, first=first)
     order = list(dict.fromkeys(need.model for need in joined.values()))
     return sorted(joined.values(), key=lambda need: order.index(need.model))
