@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from letgo import __version__, metrics
+from letgo import metrics
 from letgo.errors import LetgoError
-from letgo.evaluate import device_name
 from letgo.reproduce.paper import O3_CLUES, O3_SOLUTIONS, QUEENS_BOARDS, QUEENS_TRAINING
 from letgo.reproduce.store import Report
 from letgo.rng import data_rng
@@ -69,28 +66,17 @@ def coverage_report(
     solver: Solver, rule: str, samples: int, seed: int = 0, batch: int | None = None, progress: Advance | None = None
 ) -> Report:
     """Distinct valid boards of N queens inside and outside the training split, beside what uniform draws would give."""
-    task = solver.task
-    _, used = solver.rule(rule, regime=solver.generation)
-    started = time.perf_counter()
-    found, valid = distinct_boards(solver, rule, samples, seed=seed, batch=batch, progress=progress)
-    seconds = time.perf_counter() - started
-    training, total = metrics.board_keys(training_boards(task.cells), task.symbols), len(all_boards(task.cells))
+    size, symbols = solver.task.cells, solver.task.symbols
+    found, valid = distinct_boards(solver, rule, samples, seed, batch, progress=progress)
+    training, total = metrics.board_keys(training_boards(size), symbols), len(all_boards(size))
     everything = torch.ones(len(found), dtype=torch.bool)
     share = metrics.coverage(found[:, None], everything, training[:, None], total)
     return {
-        "task": task.name,
-        "rule": rule,
-        "settings": used,
-        "steps": solver.steps(None),
         "samples": samples,
-        "seed": seed,
         "validity": metrics.Rate(valid, samples).as_dict(),
         "distinct": {"inside": share.inside.successes, "outside": share.outside.successes},
         "coverage": share.as_dict(),
         "if_uniform": metrics.expected_distinct(total, valid) / total,
-        "seconds": round(seconds, 3),
-        "device": device_name(solver.device),
-        "version": __version__,
     }
 
 
@@ -120,11 +106,8 @@ def solutions_report(
     progress: Advance | None = None,
 ) -> Report:
     """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
-    made, used = solver.rule(rule)
-    started = time.perf_counter()
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
-    boards = solver.codec.decode(solver.sample(each, made, None, seed, 0, batch, None, progress))
-    seconds = time.perf_counter() - started
+    boards = solver.codec.decode(solver.sample(each, solver.rule(rule)[0], None, seed, 0, batch, None, progress))
     counts = [
         (mine[:, None] == theirs).all(2).sum(0)  # draws that equal each solution
         for mine, theirs in zip(boards.split(draws), solutions, strict=True)
@@ -133,13 +116,8 @@ def solutions_report(
     total, found = sum(map(len, counts)), sum(int((c > 0).sum()) for c in counts)
     drawn = [(c, v) for c, v in zip(counts, valid, strict=True) if v]
     return {
-        "task": solver.task.name,
-        "rule": rule,
-        "settings": used,
-        "steps": solver.steps(None),
         "puzzles": len(puzzles),
         "draws": draws,
-        "seed": seed,
         "validity": metrics.Rate(sum(valid), len(puzzles) * draws).as_dict(),
         "solutions": total,
         "found": found,
@@ -148,18 +126,7 @@ def solutions_report(
         "uneven": _mean([metrics.uneven(c) for c, _ in drawn]),
         "uneven_if_uniform": _mean([metrics.expected_uneven(len(c), v) for c, v in drawn]),
         "counts": [c.tolist() for c in counts],
-        "seconds": round(seconds, 3),
-        "device": device_name(solver.device),
-        "version": __version__,
     }
-
-
-def draw_solutions(
-    solver: Solver, rule: str, count: int, draws: int, seed: int, batch: int | None, progress: Advance
-) -> Report:
-    """App. O.3 on puzzles of its own."""
-    puzzles, solutions = ambiguous_puzzles(cast(Sudoku, solver.task), count, seed)
-    return solutions_report(solver, puzzles, solutions, draws, rule, seed, batch, progress)
 
 
 def _mean(values: list[float]) -> float:

@@ -9,25 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from letgo.reproduce import sections
 from letgo.reproduce.grids import show_grid
 from letgo.reproduce.measure import Session, collect_tuning, measure_all
 from letgo.reproduce.paper import O3_DRAWS, O3_PUZZLES, QUEENS_SAMPLES, TABLE1, TABLE5, TABLE7, TABLE15, TABLES
 from letgo.reproduce.plan import TRIES, Need
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import Results
-from letgo.reproduce.sections import (
-    SOLVED_COLUMNS,
-    show_choice,
-    show_coverage,
-    show_entries,
-    show_others,
-    show_resample,
-    show_solutions,
-    show_solve,
-    show_training,
-    show_tuning,
-    solved_cells,
-)
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE
 
 
@@ -45,7 +33,7 @@ class Experiment:
 
 def solving(*columns: int) -> tuple[Need, ...]:
     """Verified solving, and pass@1 and pass@10 of Tweedie reprojection to stand beside it."""
-    needs = [Need.of(cell) for cell in solved_cells(tuple(SOLVED_COLUMNS[i] for i in columns))]
+    needs = [Need.of(cell) for cell in sections.solved_cells(tuple(sections.SOLVED_COLUMNS[i] for i in columns))]
     beside = [replace(need, passes=TRIES, first=True) for need in needs]
     return *beside, *(replace(need, passes=1, kind=SOLVE, first=True, quick=None) for need in needs)
 
@@ -71,17 +59,17 @@ EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         grid("table1", *solving(*range(6)), plot=Plot(TABLE1, (3, 4))),
-        Experiment("solve", "Verified solving", show_solve, solving(*range(7))),
-        Experiment("table5", "Table 5: EM decay's settings, as tuned", show_tuning, TUNED, collect_tuning),
+        Experiment("solve", "Verified solving", sections.show_solve, solving(*range(7))),
+        Experiment("table5", "Table 5: EM decay's settings, as tuned", sections.show_tuning, TUNED, collect_tuning),
         grid("table7", *solving(6), plot=Plot(TABLE7, (1, 5), ("maze", "maze-muon"))),
         *map(grid, ("table8", "table9", "table11", "table12", "table13", "table14")),
-        Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
-        Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
-        Experiment("entries", "Graphs, entry by entry", show_entries),
-        Experiment("resample", "A rule of our own: resample", show_resample),
-        Experiment("choice", "Choosing among tries without the rules", show_choice),
-        Experiment("others", "Measured beside the tables", show_others),
-        Experiment("training", "How the models were trained", show_training),
+        Experiment("table15", "Table 15: coverage of the 14-queens boards", sections.show_coverage, COVERED),
+        Experiment("solutions", "App. O.3: several solutions of one puzzle", sections.show_solutions, SEVERAL),
+        Experiment("entries", "Graphs, entry by entry", sections.show_entries),
+        Experiment("resample", "A rule of our own: resample", sections.show_resample),
+        Experiment("choice", "Choosing among tries without the rules", sections.show_choice),
+        Experiment("others", "Measured beside the tables", sections.show_others),
+        Experiment("training", "How the models were trained", sections.show_training),
     )
 }
 

@@ -6,11 +6,12 @@ import hashlib
 import json
 import shlex
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from letgo import __version__
 from letgo.checkpoints import is_folder, locate, read_json, shipped
@@ -20,12 +21,13 @@ from letgo.evaluate import device_name, evaluate, instances
 from letgo.metrics import Rate
 from letgo.presets import PRESETS, Config
 from letgo.reproduce.compare import ALIKE
-from letgo.reproduce.coverage import coverage_report, draw_solutions
+from letgo.reproduce.coverage import ambiguous_puzzles, coverage_report, solutions_report
 from letgo.reproduce.paper import TABLES
 from letgo.reproduce.plan import TRIES, Limits, Need, merged
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, passes, sampler, seeded, size
 from letgo.solver import Solver, load
 from letgo.tasks import TASKS, Problem
+from letgo.tasks.sudoku import Sudoku
 
 TUNED = ("em", "em-decay")  # rules that need settings
 Advance = Callable[[int, int], None]
@@ -191,20 +193,13 @@ def solve_boards(session: Session, solver: Solver, need: Need, seed: int, show: 
     answers = solver.solve(problem, need.rule, need.steps, TRIES, seed, True, session.batch, show)
     solved = sum(a.solved for a in answers)
     return {
-        "task": solver.task.name,
-        "rule": need.rule,
-        "steps": need.steps,
         "tries": TRIES,
-        "seed": seed,
         "puzzles": need.count,
         "solved": solved,
         "share": Rate(solved, need.count).as_dict(),
         "needed_more_than_one_try": sum(a.tries > 1 for a in answers),
         "mean_calls": statistics.fmean(a.calls for a in answers),
         "median_calls": statistics.median(a.calls for a in answers),
-        "seconds": round(sum(a.seconds for a in answers), 3),
-        "device": device_name(solver.device),
-        "version": __version__,
     }
 
 
@@ -213,21 +208,16 @@ def cover_boards(session: Session, solver: Solver, need: Need, seed: int, show: 
 
 
 def find_solutions(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
-    return draw_solutions(solver, need.rule, need.count, need.passes, seed, session.batch, show)
+    puzzles, solutions = ambiguous_puzzles(cast(Sudoku, solver.task), need.count, seed)
+    return solutions_report(solver, puzzles, solutions, need.passes, need.rule, seed, session.batch, show)
 
 
+_SOLVED, _COUNTED = ("model", "regime", "rule", "steps", "tries", "seed"), ("model", "rule", "seed")
 KINDS = {
     "evaluate": Kind(evaluate_boards),
-    SOLVE: Kind(
-        solve_boards,
-        ("model", "regime", "rule", "steps", "tries", "seed"),
-        SOLVE,
-        "solve --tasks {need.task} --count {need.count}",
-    ),
-    COVERAGE: Kind(
-        cover_boards, ("model", "rule", "seed"), COVERAGE, "table15 --rules {need.rule} --count {need.count}"
-    ),
-    SOLUTIONS: Kind(find_solutions, ("model", "rule", "seed"), SOLUTIONS, "solutions --count {need.count}"),
+    SOLVE: Kind(solve_boards, _SOLVED, SOLVE, "solve --tasks {need.task} --count {need.count}"),
+    COVERAGE: Kind(cover_boards, _COUNTED, COVERAGE, "table15 --rules {need.rule} --count {need.count}"),
+    SOLUTIONS: Kind(find_solutions, _COUNTED, SOLUTIONS, "solutions --count {need.count}"),
 }
 
 
@@ -253,9 +243,11 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         session.say(command)
         return
     show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    place = {"model": name} | ({"regime": need.regime} if need.regime else {})
-    report = {**place, **kind.run(session, solver, need, seed, show), **facts}
-    session.store.add(file, {**report, "command": command}, kind.same)
+    started, own = time.perf_counter(), {k: v for k, v in known.items() if k != "tries" and v != ""}
+    scores = kind.run(session, solver, need, seed, show)
+    more = {"seconds": round(time.perf_counter() - started, 3), "device": device_name(solver.device)}
+    report = {**own, "task": solver.task.name, **more, "version": __version__, **scores, **facts, "command": command}
+    session.store.add(file, report, kind.same)
     session.say(line(report))
 
 

@@ -8,22 +8,9 @@ from typing import Any
 
 from letgo.metrics import Rate
 from letgo.presets import PRESETS
+from letgo.reproduce import paper
 from letgo.reproduce.compare import MARGIN, same_training, steps_span, together
-from letgo.reproduce.paper import (
-    O3_FOUND,
-    O3_TOTAL,
-    OBJECTIVES,
-    QUEENS_BOARDS,
-    QUEENS_TRAINING,
-    STEPS,
-    TABLE1,
-    TABLE5,
-    TABLE7,
-    TABLE15,
-    TABLES,
-    Cell,
-    Column,
-)
+from letgo.reproduce.paper import OBJECTIVES, TABLE1, TABLE7, TABLES, Cell, Column
 from letgo.reproduce.plan import TRIES
 from letgo.reproduce.results import KNOWN, RULE_NAMES, Results, as_table, share, signed
 from letgo.reproduce.store import (
@@ -86,7 +73,7 @@ def _passes(results: Results, cell: Cell, model: str) -> list[str]:
 def show_tuning(results: Results) -> str:
     """What tuning chose for each model, beside the paper's choice."""
     rows, lines = [], []
-    for model, (sigma, tau_start, validity) in TABLE5.items():
+    for model, (sigma, tau_start, validity) in paper.TABLE5.items():
         theirs = f"({sigma:g}, {tau_start:g}) {validity:.3f}"
         reports = [r for r in results.store.reports(TUNE) if r["rule"] == "em-decay"]
         tables = _alike({seed: r for r in reports for name, seed in [split_seed(r["model"])] if name == model})
@@ -98,7 +85,7 @@ def show_tuning(results: Results) -> str:
         steps = steps_span([r["training_steps"] for r in tables.values() if r.get("training_steps")])
         text = share(Rate(round(best["validity"] * n), n).as_dict() | {"value": best["validity"]})
         if best["validity"] - validity < -MARGIN and not results.quick:
-            why = f"no reason was tested; the run has {steps} of the paper's {STEPS:,} steps."
+            why = f"no reason was tested; the run has {steps} of the paper's {paper.STEPS:,} steps."
             lines.append(f"- **{model}** (the paper: {validity:.3f}): {why}")
             text = f"**{text}**"
         tried = {key: {row[key] for row in whole["grid"]} for key in ("sigma", "tau_start")}
@@ -121,9 +108,9 @@ def _alike(tables: Seeds) -> Seeds:
 
 def show_coverage(results: Results) -> str:
     rows = []
-    for (rule, model), (inside, outside) in TABLE15.items():
-        total = (inside + outside) / QUEENS_BOARDS
-        parts = inside / QUEENS_TRAINING, outside / (QUEENS_BOARDS - QUEENS_TRAINING)
+    for (rule, model), (inside, outside) in paper.TABLE15.items():
+        total = (inside + outside) / paper.QUEENS_BOARDS
+        parts = inside / paper.QUEENS_TRAINING, outside / (paper.QUEENS_BOARDS - paper.QUEENS_TRAINING)
         printed = f"{100 * total:.1f} ({100 * parts[0]:.1f} / {100 * parts[1]:.1f})"
         ours = largest(r for r in results.store.reports(COVERAGE) if (r["rule"], r["model"]) == (rule, model))
         if ours is None:
@@ -142,7 +129,7 @@ def show_coverage(results: Results) -> str:
 
 
 def show_solutions(results: Results) -> str:
-    rows, theirs = [], f"{O3_FOUND} of {O3_TOTAL}: {O3_FOUND / O3_TOTAL:.3f}"
+    rows, theirs = [], f"{paper.O3_FOUND} of {paper.O3_TOTAL}: {paper.O3_FOUND / paper.O3_TOTAL:.3f}"
     for model in ("sudoku-baseline", "sudoku"):
         ours = largest(r for r in results.store.reports(SOLUTIONS) if r["model"] == model)
         if ours is None:
