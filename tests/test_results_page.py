@@ -14,7 +14,7 @@ from letgo.metrics import Rate
 from letgo.reproduce import plots
 from letgo.reproduce.compare import miss, result
 from letgo.reproduce.experiments import EXPERIMENTS
-from letgo.reproduce.page import commands, front, sections, stale, write_pages
+from letgo.reproduce.page import commands, front, stale, text_of, write_pages
 from letgo.reproduce.paper import (
     O3_FOUND,
     O3_TOTAL,
@@ -39,7 +39,7 @@ from letgo.reproduce.store import STAND_IN, STAND_IN_PACK, Store, split_seed
 
 
 def shown(store: Store, *names: str, quick: bool = False) -> str:
-    return sections(Results(store, quick), names or EXPERIMENTS)
+    return text_of(Results(store, quick), names or EXPERIMENTS)
 
 
 def cell(table: Table, column: str, rule: str = "tweedie", objective: str = "self-correction") -> Cell:
@@ -296,7 +296,7 @@ def test_a_row_holds_number_interval_n_seeds_steps_paper_difference_and_settings
         report(1900, rule="em-decay", settings={"sigma": 7.0, "tau_start": 0.7}))  # fmt: skip
     other = {"settings": {"sigma": 10.0, "tau_start": 0.7}, "seed": 1, "training_steps": 200_000}
     results = Results(put("sudoku.s1", report(1900, rule="em-decay", **other, command="letgo evaluate Y")))
-    text = sections(results, ["table1"])
+    text = text_of(results, ["table1"])
     row = "| self-correction | Tweedie | 0.972 [0.964, 0.978] | 2000 | 0 | 2,000,000 | 0.98 ± 0.01 | -0.008 |"
     assert f"| Sudoku, 21 clues {row}" in text
     assert "| self-correction | EM (0.1) |" in text
@@ -412,7 +412,7 @@ def test_solving_coverage_and_solutions_have_their_rows(put: Any):
     drawn = {"model": "sudoku", "found": 80, "solutions": 100, "share_found": Rate(80, 100).as_dict(), "uneven": 0.5}
     drawn |= {"uneven_if_uniform": 0.02, "found_if_uniform": 99.96, "puzzles": 50, "draws": 1000, "training_steps": 5}
     results = Results(put("solutions", {**drawn, "validity": Rate(900, 1000).as_dict()}))
-    text = sections(results, EXPERIMENTS)
+    text = text_of(results, EXPERIMENTS)
     assert "C10" in commands(results, ["solve"])
     assert "| sudoku | 21 | 0.980 [0.895, 0.996] | 50 | 162 | 200 | 0.950" in text
     assert "| sudoku-wide | 21 | 0.500 [0.366, 0.634] | 50 | 162 | 200 | 0.500 [0.478, 0.522], n = 2000 | - | 7" in text

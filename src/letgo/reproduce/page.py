@@ -28,7 +28,7 @@ QUICK = (
 )
 
 
-def sections(results: Results, names: Iterable[str]) -> str:
+def text_of(results: Results, names: Iterable[str]) -> str:
     """Some experiments, for the terminal."""
     shown = [f"## {e.title}\n\n{e.show(results)}" for e in EXPERIMENTS.values() if e.name in names]
     return "\n\n".join([QUICK, *shown] if results.quick else shown)
@@ -36,7 +36,7 @@ def sections(results: Results, names: Iterable[str]) -> str:
 
 def commands(results: Results, names: Iterable[str]) -> list[str]:
     """What repeats the reports behind some experiments."""
-    sections(results, names)
+    text_of(results, names)
     return list(dict.fromkeys(report["command"] for report in results.used.values() if "command" in report))
 
 
@@ -111,7 +111,7 @@ def publish(results: Results, names: list[str], page: Path | None, root: Path | 
     """The sections on the terminal; the pages where they belong to these results."""
     folder = results.store.folder
     if names != ["page"] and not quiet:
-        print(sections(results, names))
+        print(text_of(results, names))
     readme = None
     if page is None and root is not None and not results.quick and folder.resolve() == (root / "results").resolve():
         page, readme = root / "docs" / "results.md", root / "README.md"
