@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from letgo.evaluate import instances
 from torch import Tensor, nn
 
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.fast import loop as fast_loop
 from letgo.fast.cpu import Cpu
 from letgo.fast.engine import Plain

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from letgo.evaluate import instances
 
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.evaluation import evaluate, part_of
 from letgo.metrics import Column
 from letgo.presets import PRESETS

@@ -17,7 +17,6 @@ import letgo
 from letgo.codecs import OneHot
 from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.data.source import source_of
 from letgo.evaluation import evaluate
 from letgo.machine import pick_device
 from letgo.models.denoiser import ExactDenoiser
@@ -362,22 +361,12 @@ def test_soft_pinning_lets_early_clues_be_noisy(solver: Solver) -> None:
     assert solver.solve([PUZZLES[1]], steps=20, soft_until=0.5, tries=10)[0].solved
 
 
-def test_generation_takes_the_rule_that_the_card_has_measured_best(tmp_path: Path):
+def test_generation_takes_the_rule_that_the_card_names(tmp_path: Path):
     solver = letgo.load("sudoku-mini")
-    assert solver.generation_rule() == "tweedie"  # its card has no such regime
-    measured = [("ddpm", "0", 0.3), ("em-decay", "0", 0.6), ("tweedie", "4", 0.9)]
-    scores = [
-        {"rule": r, "regime": regime, "steps": 50, "settings": {"sigma": 7.0} if r == "em-decay" else {},
-         "validity": {"value": value}}
-        for r, regime, value in measured
-    ]  # fmt: skip
-    (tmp_path / "card.json").write_text(json.dumps({"scores": scores}))
     solver.folder = tmp_path
-    assert solver.generation_rule() == "ddpm"  # EM decay was measured with a setting that the model does not have
-    (tmp_path / "tune-em-decay.json").write_text(json.dumps({"best": {"sigma": 7.0}}))
-    assert solver.generation_rule() == "em-decay"
-    (tmp_path / "card.json").write_text("{}")
     assert solver.generation_rule() == "tweedie"
+    (tmp_path / "card.json").write_text('{"generation_rule": "ddpm"}')
+    assert solver.generation_rule() == "ddpm"
 
 
 def test_generated_boards_are_text_seeded_and_not_filtered(solver: Solver, drawn: Solver) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from letgo.evaluate import instances
 
 from letgo.cli import main
-from letgo.evaluate import instances
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem

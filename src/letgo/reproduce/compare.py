@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from letgo.metrics import Rate, Score, number, pool
-from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
 from letgo.presets import PRESETS
+from letgo.reproduce.paper import STEPS, TABLES, Cell, Number
 from letgo.reproduce.store import NOTES, STAND_IN, Report, Store, rows_of
 
 ALIKE = ("task_options", "codec", "path")  # what another recipe must share with the paper's
@@ -132,7 +132,7 @@ def same_training(name: str, found: Result, cell: Cell) -> bool:
         return False
     facts = {(r.get("task"), r.get("objective")) for r in found.reports.values()}
     wanted = "simple" if cell.objective == "baseline" else "self-correction"
-    return facts == {(cell.column.model, wanted)}
+    return facts == {(cell.column.task, wanted)}
 
 
 def reference(found: Result) -> tuple[Number, str, float]:
@@ -142,23 +142,19 @@ def reference(found: Result) -> tuple[Number, str, float]:
     spread between seeds. They were sampled with 500 steps, so a cell with 200 need not exceed the paper's own figure.
     """
     cell = found.cell
-    spread = cell.paper.std or 0.0
-    if cell.table is TABLE8:
+    spread, early = cell.paper.std or 0.0, TABLES.get(cell.column.early)
+    if cell.table.within_spread:
         return cell.paper, "the paper", spread
     if cell.table.lower_is_better:
         return cell.paper, "the paper", EXCESS * cell.paper.value + spread + ROUNDING
-    if cell.table is TABLE1 and cell.column.key == "sudoku-21" and not long_run(found):
-        for other in TABLE8.cells():
-            early = other.paper.value / other.table.unit
-            if (other.rule, other.objective) == (cell.rule, cell.objective) and early < cell.paper.value:
-                return Number(early), "Table 8, after 200,000 steps", (other.paper.std or 0.0) / other.table.unit
+    if early and early.columns[0].score == cell.column.score and not (found.steps is not None and found.steps >= LONG):
+        for other in early.cells():
             if (other.rule, other.objective) == (cell.rule, cell.objective):
+                value = other.paper.value / early.unit
+                if value < cell.paper.value:
+                    return Number(value), "Table 8, after 200,000 steps", (other.paper.std or 0.0) / early.unit
                 return cell.paper, f"the paper after {STEPS:,} steps", spread
     return cell.paper, "the paper", MARGIN * cell.table.unit
-
-
-def long_run(found: Result) -> bool:
-    return found.steps is not None and found.steps >= LONG
 
 
 def miss(store: Store, found: Result) -> Miss | None:
@@ -171,11 +167,6 @@ def miss(store: Store, found: Result) -> Miss | None:
     if sign * (found.value - limit) >= -1e-9:
         return None
     return Miss(f"{source}: {target.value:g}", why(store, found, limit))
-
-
-def remark(store: Store, about: str) -> list[str]:
-    """What was written about a task's models, a table, or `all` results."""
-    return [note["text"] for note in store.reports(NOTES) if note.get("about") == about]
 
 
 def why(store: Store, found: Result, limit: float) -> str:
@@ -197,10 +188,10 @@ def why(store: Store, found: Result, limit: float) -> str:
     fewest = min(int(report["count"]) for report in found.reports.values())
     if fewest < found.cell.column.count:
         reasons.append(f"measured on {fewest} instances of {found.cell.column.count}")
-    if found.cell.column.model == "sudoku-extreme":
+    if found.cell.column.file:
         reasons.append(data_text(next(iter(found.reports.values()))))
-    if found.cell.column.model == "maze":
-        reasons.append("the mazes are not Table 7's")
+    if found.cell.column.caveat:
+        reasons.append(found.cell.column.caveat)
     sentence = "; ".join(reasons) or "no known reason yet"
     return sentence[0].upper() + sentence[1:] + "."
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from letgo.paper import OBJECTIVES, RULES, TABLE1, TABLE7, Cell, Table
 from letgo.reproduce.compare import result
-from letgo.reproduce.page import RULE_NAMES
+from letgo.reproduce.paper import OBJECTIVES, RULES, Cell, Table
+from letgo.reproduce.results import RULE_NAMES
 from letgo.reproduce.store import Store
 
 COLOURS = {"baseline": "#b3541e", "self-correction": "#1f6f8b"}
@@ -42,16 +42,13 @@ class Plot:
         return points
 
 
-PLOTS = {"table1": Plot(TABLE1, (3, 4)), "table7": Plot(TABLE7, (1, 5), ("maze", "maze-muon"))}
-
-
 def digest(points: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(points, sort_keys=True).encode()).hexdigest()
 
 
 def drawn_digest(path: Path) -> str | None:
     """Which points a plot was drawn from: it says so in its metadata."""
-    match = _MARK.search(path.read_text(encoding="utf-8"))
+    match = _MARK.search(path.read_text(encoding="utf-8")) if path.is_file() else None
     return match[1] if match else None
 
 
