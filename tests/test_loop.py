@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from letgo.evaluate import instances
 from torch import Tensor, nn
 
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.fast import loop as fast_loop
 from letgo.fast.cpu import Cpu
@@ -240,7 +240,7 @@ def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
     assert isinstance(ours.engine, Plain)  # on the CPU
     assert isinstance(ours.sample_engine, Plain)
     ours.engine = ours.sample_engine = graph(ours.network, ours.path)
-    problem = instances(ours.task, None, 11, 0)
+    problem = source_of(ours.task).draw("test", None, 11, 0)
     for rule, sigma, tau_start in (("ddpm", None, None), ("em-decay", 3.0, 0.7), ("em-decay", 5.0, 0.8)):
         for soft_until in (None, 0.5):
             sampler = Sampler(rule, 5, sigma, tau_start, soft_until=soft_until)

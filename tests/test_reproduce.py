@@ -19,6 +19,7 @@ import torch
 
 from letgo.cli import main
 from letgo.config import Config
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.estimates import ESTIMATES, Column
 from letgo.metrics import board_keys
@@ -437,10 +438,10 @@ def test_the_hub_means_the_tasks_own_data_set(away: Path):
 def test_graphs_of_a_file_have_the_size_of_the_regime(tmp_path: Path):
     task, path = get("connectivity"), tmp_path / "graphs.npz"
     assert main(["data", "make", "connectivity", "--regime", "18", "--count", "3", "--out", str(path)]) == 0
-    assert instances(task, "18", 2, 0, str(path)).solution.shape == (2, 18 * 18)
+    assert source_of(task, str(path)).draw("test", "18", 2, 0).solution.shape == (2, 18 * 18)
     for regime in (None, "12"):
         with pytest.raises(LetgoError, match="holds graphs of 18 nodes, not of 12; say --regime 18"):
-            instances(task, regime, 2, 0, str(path))
+            source_of(task, str(path)).draw("test", regime, 2, 0)
 
 
 # Coverage (Table 15)

@@ -41,7 +41,7 @@ def distinct_boards(
     if samples < 1:
         raise LetgoError(f"{samples} samples: ask for at least 1")
     chunk = min(samples, chunk or (CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch()))
-    sampler = solver.sampler(rule, steps, solver.generation)
+    sampler = solver.sampler(rule, regime=solver.generation)
     problem = solver.empty(chunk)
     found, valid = torch.empty(0, dtype=torch.long), 0
     for attempt in range(-(-samples // chunk)):
