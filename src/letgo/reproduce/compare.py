@@ -25,12 +25,17 @@ class Result:
 
     cell: Cell
     reports: dict[int, Report]  # by training seed
-    value: float
-    low: float | None
-    high: float | None
-    n: int
+    score: Score
     std: float | None  # between training seeds
     all_steps: tuple[int, ...]  # optimiser steps of the runs, as far as known
+
+    @property
+    def value(self) -> float:
+        return number(self.score["value"])
+
+    @property
+    def n(self) -> int:
+        return int(self.score["n"] or 0)
 
     @property
     def steps(self) -> int | None:
@@ -40,10 +45,6 @@ class Result:
     def of(self, seed: int) -> float:
         """One training seed's value."""
         return self.cell.table.unit * number(self.reports[seed][self.cell.column.score]["value"])
-
-    @property
-    def difference(self) -> float:
-        return self.value - self.cell.paper.value
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,13 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
     reports = store.seeds(cell, model)
     if not reports:
         return None
-    scores: list[Score] = [report[cell.column.score] for report in reports.values()]
-    pooled = together(list(reports.values()), cell.column.score)
-    unit = cell.table.unit
-    values = [unit * number(score["value"]) for score in scores]
+    pooled, unit = together(list(reports.values()), cell.column.score), cell.table.unit
+    score = {key: None if pooled[key] is None else unit * number(pooled[key]) for key in ("low", "high")}
+    score["value"] = unit * number(pooled["value"])
+    values = [unit * number(report[cell.column.score]["value"]) for report in reports.values()]
     steps = tuple(s for s in map(store.trained_steps, reports.values()) if s is not None)
-    low, high = (None if pooled[end] is None else unit * float(pooled[end] or 0) for end in ("low", "high"))
-    return Result(
-        cell,
-        reports,
-        unit * number(pooled["value"]),
-        low,
-        high,
-        int(pooled["n"] or 0),
-        statistics.stdev(values) if len(values) > 1 else None,
-        steps,
-    )
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Result(cell, reports, {**score, "n": pooled["n"]}, std, steps)
 
 
 def steps_span(steps: Sequence[int]) -> str:
@@ -147,13 +139,12 @@ def reference(found: Result) -> tuple[Number, str, float]:
         return cell.paper, "the paper", spread
     if cell.table.lower_is_better:
         return cell.paper, "the paper", EXCESS * cell.paper.value + spread + ROUNDING
-    if early and early.columns[0].score == cell.column.score and not (found.steps is not None and found.steps >= LONG):
-        for other in early.cells():
-            if (other.rule, other.objective) == (cell.rule, cell.objective):
-                value = other.paper.value / early.unit
-                if value < cell.paper.value:
-                    return Number(value), "Table 8, after 200,000 steps", (other.paper.std or 0.0) / early.unit
-                return cell.paper, f"the paper after {STEPS:,} steps", spread
+    short = found.steps is None or found.steps < LONG
+    if short and early and early.columns[0].score == cell.column.score and cell.rule in early.values[cell.objective]:
+        then = Cell(early, early.columns[0], cell.rule, cell.objective).paper
+        if then.value / early.unit < cell.paper.value:
+            return Number(then.value / early.unit), "Table 8, after 200,000 steps", (then.std or 0.0) / early.unit
+        return cell.paper, f"the paper after {STEPS:,} steps", spread
     return cell.paper, "the paper", MARGIN * cell.table.unit
 
 
@@ -175,8 +166,8 @@ def why(store: Store, found: Result, limit: float) -> str:
         if found.cell.name in note.get("cells", ()) and note["training_steps"] in (None, found.steps):
             return note["text"]
     reasons = []
-    lower = found.cell.table.lower_is_better
-    if found.low is not None and found.high is not None and (found.low <= limit if lower else found.high >= limit):
+    nearest = found.score["low" if found.cell.table.lower_is_better else "high"]
+    if nearest is not None and (nearest <= limit if found.cell.table.lower_is_better else nearest >= limit):
         reasons.append(f"the interval still reaches the limit, {limit:.3g}")
     theirs = found.cell.column.at or STEPS
     if found.steps is not None and found.steps < theirs:

@@ -37,10 +37,10 @@ def show_rows(results: Results, cells: list[Cell]) -> str:
         if found is None:
             rows.append([*lead, results.absent(cell.model), "", "", "", paper, ""])
             continue
-        own = share({"value": found.value, "low": found.low, "high": found.high}, ours)
+        own = share(found.score, ours)
         own = f"**{own}**" if name == cell.objective and results.miss(found) else own
         seeds = ", ".join(map(str, found.reports)) + ("" if found.std is None else f" (± {found.std:.{ours}f})")
-        difference = signed(found.difference, ours)
+        difference = signed(found.value - cell.paper.value, ours)
         rows.append([*lead, own, str(found.n), seeds, steps_span(found.all_steps), paper, difference])
     head = ["training", "sampler", "ours, 95% interval", "n", "seeds", "steps", "paper", "difference"]
     return as_table([*(["column"] if several else []), *head], rows)

@@ -69,7 +69,7 @@ def readme_table(results: Results) -> str:
         cells = [Cell(TABLE1, TABLE1.columns[0], rule, objective) for objective in OBJECTIVES]
         row = [RULE_NAMES[rule]]
         for cell, found in ((cell, results.result(cell)) for cell in cells):
-            own = share({"value": found.value, "low": found.low, "high": found.high}) if found else "-"
+            own = share(found.score) if found else "-"
             row += [own + (f" ± {found.std:.3f}" if found and found.std else ""), f"{cell.paper.value:.2f}"]
         rows.append(row)
     return as_table(["sampler", "`sudoku-baseline`", "paper", "`sudoku` (self-corrected)", "paper"], rows)

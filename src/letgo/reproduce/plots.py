@@ -37,7 +37,7 @@ class Plot:
         for cell in self.table.cells():
             found = result(store, cell, cell.model.replace(*self.instead) if self.instead else None)
             if found is not None:
-                ends = {"value": found.value, "low": found.low, "high": found.high}
+                ends = {k: v for k, v in found.score.items() if k != "n"}
                 points.append({"cell": cell.name, **{k: None if v is None else round(v, 6) for k, v in ends.items()}})
         return points
 
