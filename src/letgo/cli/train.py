@@ -103,8 +103,7 @@ def validate(
     from letgo.train import choose_weights
 
     task = config.build_task()
-    folder = data if data is not None and (data == "hub" or Path(data).is_dir()) else None  # a file has no valid part
-    problem = source_of(task, folder).draw("valid", None, count, seed)
+    problem = source_of(task, data).validation(count, seed)
 
     def score(weights: dict[str, torch.Tensor]) -> float:
         network = config.build_model()
