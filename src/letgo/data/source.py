@@ -79,6 +79,11 @@ class Source:
             return self.split("train")
         return self.generate("train", "train", count, data_rng(seed, "train"))
 
+    def validation(self, count: int, seed: int) -> Problem:
+        """Instances that choose a run's weights; a file alone has none of its own, so the task draws them."""
+        beside = self.data == "hub" or (self.data is not None and Path(self.data).is_dir())
+        return (self if beside else type(self)(self.task)).draw("valid", None, count, seed)
+
     def identity(self, split: str) -> dict[str, Any] | str:
         """The file that a split is read from, by name, hash and length: paths differ from machine to machine."""
         if self.data is None:

@@ -42,6 +42,7 @@ TASKS: dict[str, Row] = {
     "queens": Row("letgo.tasks.queens:Queens", source="letgo.data.source:Listed"),
     "connectivity": Row("letgo.tasks.connectivity:Connectivity", source="letgo.data.source:Graphs"),
     "maze": Row("letgo.tasks.maze:Maze", source="letgo.data.maze_hard:Mazes"),
+    "table": Row("letgo.tasks.table:Table", source="letgo.data.table:TableRows"),
 }
 
 
@@ -88,18 +89,12 @@ def register(build: Callable[..., Task], source: str | Callable[..., Any] = SOUR
 def load(place: str) -> str:
     """Register the class of 'FILE.py:Class' and return its task's name; this runs the file."""
     path, _, cls = place.rpartition(":")
-    if not path or not Path(path).is_file():
-        raise LetgoError(f"--task {place}: no such file '{path or place}'; expected FILE.py:Class")
     file = f"{Path(path).resolve()}:{cls}"
     known = next((name for name, row in TASKS.items() if row.file == file), None)
     if known is not None:
         return known
-    module = _module(place, Path(path).resolve())
-    found = getattr(module, cls, None)
-    if not isinstance(found, type):
-        classes = [n for n, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__]
-        raise LetgoError(f"--task {place}: no class '{cls}' in it; there are {', '.join(classes) or 'none'}")
-    if not issubclass(found, Task):
+    found = import_from("--task", place)
+    if not isinstance(found, type) or not issubclass(found, Task):
         raise LetgoError(f"--task {place}: {cls} is no task; derive it from letgo.tasks.Task (CONTRIBUTING.md)")
     lacking = [*sorted(found.__abstractmethods__), *(name for name in FIELDS if not _has(found, name))]
     if lacking:
@@ -112,19 +107,39 @@ def _has(cls: type, name: str) -> bool:
     return hasattr(cls, name) or name in getattr(cls, "__dataclass_fields__", {})
 
 
-def _module(place: str, path: Path) -> Any:
-    name = f"letgo_task_{path.stem}"
-    spec = spec_from_file_location(name, path)
+def import_from(option: str, place: str) -> Any:
+    """What 'FILE.py:name' stands for; this runs the file. The option is what a fault names."""
+    path, _, name = place.rpartition(":")
+    if not path or not Path(path).is_file():
+        raise LetgoError(f"{option} {place}: no such file '{path or place}'; expected FILE.py:NAME")
+    module_name = f"letgo_own_{Path(path).stem}"
+    spec = spec_from_file_location(module_name, Path(path).resolve())
     if spec is None or spec.loader is None:
-        raise LetgoError(f"--task {place}: not a Python file; expected FILE.py:Class")
+        raise LetgoError(f"{option} {place}: not a Python file; expected FILE.py:NAME")
     module = module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[module_name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
     except Exception as fault:
-        del sys.modules[name]
-        raise LetgoError(f"--task {place}: it does not run: {type(fault).__name__}: {fault}") from fault
-    return module
+        del sys.modules[module_name]
+        raise LetgoError(f"{option} {place}: it does not run: {type(fault).__name__}: {fault}") from fault
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name]
+        raise LetgoError(f"{option} {place}: no '{name}' in it; there are {', '.join(own) or 'none'}")
+    return getattr(module, name)
 
 
-__all__ = ["TASKS", "Look", "Problem", "Row", "Task", "find", "get", "load", "random_masks", "register", "resolve"]
+__all__ = [
+    "TASKS",
+    "Look",
+    "Problem",
+    "Row",
+    "Task",
+    "find",
+    "get",
+    "import_from",
+    "load",
+    "random_masks",
+    "register",
+    "resolve",
+]
