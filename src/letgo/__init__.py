@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -12,23 +13,13 @@ if TYPE_CHECKING:
     from letgo.solver import load
     from letgo.training.train import train
 
+DOORS = {"LetgoError": "letgo.errors", "load": "letgo.solver", "train": "letgo.training.train"}
+
 
 def __getattr__(name: str) -> Any:
-    """`letgo.load` and the submodules, imported when first used: `letgo --help` does not wait for torch."""
-    if name == "load":
-        from letgo.solver import load
-
-        return load
-    if name == "train":
-        from letgo.training.train import train
-
-        return train
-    if name == "LetgoError":
-        from letgo.errors import LetgoError
-
-        return LetgoError
+    """The doors and submodules are imported when they are first used: `letgo --help` does not wait for torch."""
+    if name in DOORS:
+        return getattr(import_module(DOORS[name]), name)
     if name in ("paths", "kernels", "tasks", "codecs", "sampling", "metrics"):
-        from importlib import import_module
-
         return import_module(f"letgo.{name}")
     raise AttributeError(f"module 'letgo' has no attribute '{name}'")
