@@ -153,10 +153,9 @@ class Session:
 
     def choose_weights(self, run: Run) -> str:
         """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
-        config, data = run.config, self.data
-        folder = data if isinstance(data, str) and (data == "hub" or Path(data).is_dir()) else None  # others: no valid
-        count = self.validate or (512 if self.device.type == "cuda" else 64)
-        problem = source_of(config.build_task(), folder).draw("valid", None, count, config.seed)
+        config, count = run.config, self.validate or (512 if self.device.type == "cuda" else 64)
+        data = None if isinstance(self.data, Problem) else self.data
+        problem = source_of(config.build_task(), data).validation(count, config.seed)
 
         def score(weights: Weights) -> float:
             network = config.build_model()
