@@ -29,7 +29,7 @@ def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Itera
     if request.param == "cpu":
         from emulator import kernel
 
-        from letgo.fast import attention, blocks
+        from letgo.engines import attention, blocks
 
         monkeypatch.setattr(attention, "kernel", kernel)
         monkeypatch.setattr(attention, "multiprocessors", lambda device: 1)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from torch import Tensor
 
-from letgo.fast import cuda
+from letgo.engines import cuda
 
 MOST_SHARED = 232_448  # bytes that a block may have on the card
 FUNCTION = re.compile(r"^(?:template <[^\n]*>\n)?__device__ [^\n]*(?:\{\n.*?^\}|\})\n", re.M | re.S)

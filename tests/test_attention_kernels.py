@@ -7,8 +7,8 @@ import torch
 from emulator import emulated, hopper
 from torch import Tensor
 
-from letgo.fast import attention
-from letgo.fast.reference import cores, uncored
+from letgo.engines import attention
+from letgo.engines.reference import cores, uncored
 
 
 def distance(a: Tensor, b: Tensor) -> float:

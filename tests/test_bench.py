@@ -18,7 +18,7 @@ from letgo.bench import clock
 from letgo.bench import scheduler as theirs
 from letgo.bench.work import Work
 from letgo.data.source import source_of
-from letgo.fast.engine import Plain
+from letgo.engines.plain import Plain
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
 from letgo.solver import Solver, load

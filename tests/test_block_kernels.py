@@ -8,9 +8,9 @@ from emulator import emulated, hopper
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
-from letgo.fast.attention import SCALE, padded
-from letgo.fast.blocks import WIDTH, Shape, _layers, arranged, blocks, blocks_backward, layer_backward, layer_forward
-from letgo.fast.reference import cores, linear, normed, uncored
+from letgo.engines.attention import SCALE, padded
+from letgo.engines.blocks import WIDTH, Shape, _layers, arranged, blocks, blocks_backward, layer_backward, layer_forward
+from letgo.engines.reference import cores, linear, normed, uncored
 
 HEADS, DEPTH = 8, 2
 

@@ -12,9 +12,9 @@ import torch
 from letgo import cli
 from letgo.app.scheduler import LaneNoise
 from letgo.data.source import source_of
+from letgo.engines import cpu
+from letgo.engines.plain import Plain
 from letgo.errors import LetgoError
-from letgo.fast import cpu
-from letgo.fast.engine import Plain
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS
 from letgo.rng import AHEAD, KERNEL, MOST_AHEAD, PIN, Noise, NoiseAhead

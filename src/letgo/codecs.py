@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from letgo.errors import LetgoError
+from letgo.registry import Entry
 from letgo.rng import philox
 from letgo.shapes import State, Symbols
 
@@ -144,4 +145,9 @@ class DigitImages:
         return self.classify(digits).view(x.shape[:2])
 
 
-CODECS: dict[str, Callable[..., Codec]] = {"one-hot": OneHot, "bits": AnalogBits, "embedding": RandomEmbedding}
+CODECS: dict[str, Entry] = {
+    "one-hot": OneHot,
+    "bits": AnalogBits,
+    "embedding": RandomEmbedding,
+    "masked": "letgo.discrete:Masked",
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from letgo.errors import LetgoError, unknown
 from letgo.models import NETWORKS
 from letgo.objectives import OBJECTIVES, Objective
 from letgo.paths import PATHS, Path
+from letgo.registry import choose
 from letgo.tasks import Task
 
 # A task of one's own: how the network and its training grow with the number of cells; beyond, the paper's.
@@ -104,21 +104,15 @@ class Config:
         return tasks.get(self.task, **self.task_options)
 
     def build_codec(self) -> Codec:
-        return _choose("codec", CODECS, self.codec)(self.build_task().symbols, **self.codec_options)
+        return choose("codec", CODECS, self.codec)(self.build_task().symbols, **self.codec_options)
 
     def build_path(self) -> Path:
-        return _choose("path", PATHS, self.path)(**self.path_options)
+        return choose("path", PATHS, self.path)(**self.path_options)
 
     def build_model(self) -> nn.Module:
-        make = _choose("network", NETWORKS, self.network)
+        make = choose("network", NETWORKS, self.network)
         return make(self.build_codec().dim, self.build_task(), **self.network_options)
 
     def build_objective(self) -> Objective:
-        make = _choose("objective", OBJECTIVES, self.objective)
+        make = choose("objective", OBJECTIVES, self.objective)
         return make(self.simple_weight, self.full_gradient, **self.objective_options)
-
-
-def _choose(kind: str, table: Mapping[str, Callable[..., Any]], name: str) -> Callable[..., Any]:
-    if name not in table:
-        raise unknown(kind, name, table)
-    return table[name]

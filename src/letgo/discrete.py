@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from letgo.kernels import Draw, Transition
-from letgo.rng import DRAW, KERNEL
+from letgo.models import NETWORKS
+from letgo.objectives import Batch, Network
+from letgo.paths import Path
+from letgo.registry import choose
+from letgo.rng import DRAW, KERNEL, uniform_times
 from letgo.shapes import State, Symbols, Time
 
 LEAST = 1e-9  # the probability that is left to every symbol
@@ -111,12 +115,15 @@ def confidence(step: Transition) -> Unmask:
 
 
 def remask(step: Transition) -> Unmask:
-    """Confidence decoding until t = SWEEPS * SWEEP_TIME, then sweeps that hide the least sure open cells again."""
+    """Confidence decoding until t = SWEEPS * SWEEP_TIME, then sweeps that hide the least sure open cells again.
+
+    The first step of a sweep hides, the others open. A grid with fewer than two steps a sweep has no sweeps.
+    """
     until = SWEEPS * SWEEP_TIME
     sweep, before = ((time / SWEEP_TIME - 1e-4).ceil() for time in (step.t, step.t + step.h))
-    begins = (step.t <= until + 1e-6) & (sweep < before)  # the first step of a sweep
     end = torch.where(step.t > until + 1e-6, until, (sweep - 1) * SWEEP_TIME)
-    share = (step.h / (step.t - end).clamp(min=1e-6)).clamp(max=1)
+    begins = (step.t <= until + 1e-6) & (sweep < before) & (step.s > end + 1e-6)
+    share = torch.where(begins, 0.0, (step.h / (step.t - end).clamp(min=1e-6)).clamp(max=1))
     held = (step.x0_hat * step.x_t)[..., :-1].sum(-1)  # the probability of each open cell's own symbol
     open_cells = step.x_t[..., -1] < 0.5
     least = _rank(held.masked_fill(~open_cells, 2.0)) < (SWEEP_SHARE * open_cells.sum(1, keepdim=True)).floor()
@@ -133,6 +140,32 @@ class Categorical(nn.Module):
     def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
         logits = self.network(x_t, t, context)[..., :-1].float()
         return F.pad(logits.softmax(-1), (0, 1))
+
+
+def categorical(dim: int, task: Any, network: str = "transformer", **options: Any) -> Categorical:
+    """Any network of the package as one of the reference's."""
+    return Categorical(choose("network", NETWORKS, network)(dim, task, **options))
+
+
+@dataclass(frozen=True)
+class MaskedCrossEntropy:
+    """The cross-entropy of the clean symbols at masked cells; the masking rate of a board is uniform."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"loss": 1.0}
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
+        t = uniform_times(batch.x0)
+        x_t = batch.clues.pin(path.sample(batch.x0, t, torch.randn_like(batch.x0)))
+        likely = (network(x_t, t, batch.context) * batch.x0).sum(-1).clamp(min=LEAST)
+        masked = x_t[..., -1] > 0.5
+        return {"loss": -(likely.log() * masked).sum(1) / masked.sum(1).clamp(min=1)}
+
+
+def masked_cross_entropy(simple_weight: float, full: bool) -> MaskedCrossEntropy:
+    """The objective of a configuration; the weights of self-correction mean nothing to it."""
+    return MaskedCrossEntropy()
 
 
 class ExactUnmasker:

@@ -19,6 +19,7 @@ from letgo.errors import unknown
 from letgo.kernels import Transition, ddpm
 from letgo.paths import Path
 from letgo.pinning import Clues
+from letgo.registry import Entry
 from letgo.rng import uniform_times
 from letgo.shapes import State, Symbols, Time
 
@@ -198,7 +199,8 @@ def self_correction(
 
 
 # Each is given simple_weight, full_gradient and the configuration's objective_options.
-OBJECTIVES: dict[str, Callable[..., Objective]] = {
+OBJECTIVES: dict[str, Entry] = {
     "simple": lambda simple_weight, full, **options: Simple(**options),
     "self-correction": self_correction,
+    "masked": "letgo.discrete:masked_cross_entropy",
 }

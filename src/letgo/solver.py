@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from letgo.answers import Answer, Ledger
 from letgo.config import Config
 from letgo.data.puzzles import parse_puzzles
+from letgo.engines import pick_engine
+from letgo.engines.cpu import has_bf16, packs
 from letgo.errors import LetgoError
-from letgo.fast import pick_engine
-from letgo.fast.cpu import has_bf16, packs
 from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.pinning import Clues
 from letgo.rng import Noise

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import torch
-from torch import nn
 
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
+from letgo.registry import Entry
 
 
 def transformer(dim: int, task: Any, **options: Any) -> Transformer:
     """Its tables of positions are the task's: row, column and box for Sudoku; otherwise one table (App. E.1)."""
-    tables = getattr(task, "positions", None)
-    return Transformer(dim, tables() if tables else torch.arange(task.cells)[None], **options)
+    return Transformer(dim, task.positions(), **options)
 
 
 # Each is given the size of a cell's state, the task, and the configuration's network_options.
-NETWORKS: dict[str, Callable[..., nn.Module]] = {
+NETWORKS: dict[str, Entry] = {
     "transformer": transformer,
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
+    "categorical": "letgo.discrete:categorical",
 }

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import metadata
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from letgo.errors import LetgoError, unknown
+from letgo.registry import resolve
 from letgo.tasks.task import Look, Problem, Task, random_masks
 
 GROUP = "letgo.tasks"  # the entry points of other packages, each a Task class under its task's name
@@ -64,14 +65,6 @@ def find(name: str) -> Row | None:
             except Exception as fault:  # whatever the other package does
                 raise LetgoError(f"the task '{name}' of {entry.value} cannot be loaded: {fault}") from fault
     return TASKS.get(name)
-
-
-def resolve(place: str | Callable[..., Any]) -> Callable[..., Any]:
-    """What 'module:name' stands for."""
-    if not isinstance(place, str):
-        return place
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
 
 
 def register(build: Callable[..., Task], source: str | Callable[..., Any] = SOURCE, file: str = "") -> str:

@@ -19,9 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from letgo.codecs import Codec
 from letgo.config import Config
+from letgo.engines import supported
+from letgo.engines.cuda import captured, many_builds
 from letgo.errors import LetgoError, unknown
-from letgo.fast import supported
-from letgo.fast.cuda import captured, many_builds
 from letgo.objectives import Batch, Objective, averaged
 from letgo.paths import Path
 from letgo.pinning import Clues
@@ -107,7 +107,7 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
 
 def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     """The same with fused blocks; they know no context."""
-    from letgo.fast.network import FastTransformer
+    from letgo.engines.network import FastTransformer
 
     fast = FastTransformer(network).train()  # pyright: ignore[reportArgumentType]
     return fast.shapes, lambda flat, x_t, t, context: fast(flat, x_t, t)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from letgo.fast.attention import padded
-from letgo.fast.blocks import WIDTH, Shape, arranged, layer_forward
-from letgo.fast.cuda import multiprocessors
+from letgo.engines.attention import padded
+from letgo.engines.blocks import WIDTH, Shape, arranged, layer_forward
+from letgo.engines.cuda import multiprocessors
 
 MOST_SYMBOLS = 16  # a state's dimension is one step of the tensor cores
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from letgo.fast.engine import Engine
+from letgo.engines.plain import Engine
 from letgo.models.transformer import Block, Transformer
 from letgo.paths import Path
 from letgo.pinning import Clues

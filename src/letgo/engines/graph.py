@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from letgo.engines.cuda import captured, many_builds
+from letgo.engines.plain import Engine
 from letgo.errors import LetgoError
-from letgo.fast.cuda import captured, many_builds
-from letgo.fast.engine import Engine
 from letgo.kernels import EulerMaruyama, Kernel, Rule, Tempered, Transition, euler_maruyama
 from letgo.models.transformer import Transformer
 from letgo.paths import Path
@@ -144,7 +144,7 @@ class Fused(nn.Module):
     flat: Tensor
 
     def __init__(self, network: Transformer):
-        from letgo.fast.network import FastTransformer
+        from letgo.engines.network import FastTransformer
 
         super().__init__()
         self.fast = FastTransformer(network).eval()
@@ -197,7 +197,7 @@ class Graph(Engine):
     """One network's reverse loop. A step is built once per kind of rule, shape, t* and shape of the context."""
 
     def __init__(self, network: nn.Module, path: Path, device: torch.device, precision: str, compiled: bool = True):
-        from letgo.fast import supported
+        from letgo.engines import supported
 
         super().__init__(network, path, device, precision)
         self.plain, self.compiled = network, compiled

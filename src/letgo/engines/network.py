@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from letgo.fast.blocks import Shape, blocks
-from letgo.fast.denoise import MOST_SYMBOLS, denoise
-from letgo.fast.reference import cores, uncored
+from letgo.engines.blocks import Shape, blocks
+from letgo.engines.denoise import MOST_SYMBOLS, denoise
+from letgo.engines.reference import cores, uncored
 from letgo.models.transformer import Transformer
 
 

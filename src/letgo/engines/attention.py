@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from letgo.fast.cuda import kernel, multiprocessors
+from letgo.engines.cuda import kernel, multiprocessors
 
 SIZE = 16  # the head size that the kernels are written for
 MOST_CELLS = 1152  # whose keys and values fit twice in a multiprocessor's shared memory

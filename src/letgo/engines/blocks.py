@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from letgo.fast import attention
-from letgo.fast.cuda import kernel, multiprocessors
-from letgo.fast.reference import block_backward, block_forward, cores, uncored
+from letgo.engines import attention
+from letgo.engines.cuda import kernel, multiprocessors
+from letgo.engines.reference import block_backward, block_forward, cores, uncored
 
 MATRICES = ("attention.qkv.weight", "attention.out.weight", "mlp.0.weight", "mlp.2.weight")
 VECTORS = (

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from letgo.fast.cpu import Cpu
-from letgo.fast.engine import Engine, Plain
+from letgo.engines.cpu import Cpu
+from letgo.engines.plain import Engine, Plain
 from letgo.models.transformer import Transformer
 from letgo.paths import Path
 
 
 def supported(network: nn.Module) -> bool:
     """The paper's Transformer (width 128, heads of size 16) on a Hopper card."""
-    from letgo.fast import attention, cuda
+    from letgo.engines import attention, cuda
 
     if not isinstance(network, Transformer) or not cuda.available():
         return False
@@ -26,7 +26,7 @@ def pick_engine(network: nn.Module, path: Path, device: torch.device, precision:
     if fast and device.type == "cpu":
         return Cpu(network, path, device, precision)
     if fast and device.type == "cuda" and precision == "bf16":
-        from letgo.fast.loop import Graph
+        from letgo.engines.graph import Graph
 
         return Graph(network, path, device, precision)
     return Plain(network, path, device, precision)
