@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from letgo.evaluate import instances
 from torch import Tensor
 
 from letgo import cli
@@ -17,7 +18,6 @@ from letgo.answers import Answer
 from letgo.bench import clock
 from letgo.bench import scheduler as theirs
 from letgo.bench.work import Work
-from letgo.evaluate import instances
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
 from letgo.solver import Solver, load

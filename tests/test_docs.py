@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from letgo import cli, tasks
-from letgo.checkpoints import locate, shipped
 from letgo.cli.reproduce import TARGETS
 from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
@@ -21,6 +20,7 @@ from letgo.reproduce import plots
 from letgo.reproduce.measure import weights_digest
 from letgo.reproduce.page import Page
 from letgo.reproduce.store import Store, split_seed
+from letgo.runs import locate, shipped
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent

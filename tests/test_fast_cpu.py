@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 import torch
+from letgo.evaluate import instances
 
 from letgo import cli
 from letgo.app.scheduler import LaneNoise
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.fast import cpu
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS

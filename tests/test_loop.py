@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from letgo.evaluate import instances
 from torch import Tensor, nn
 
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.fast import loop as fast_loop
 from letgo.fast.loop import Loop
 from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, Tempered, ddpm, tweedie

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from letgo.cli.train import training_instances
 from letgo.data.make import make
 from letgo.data.source import source_of
 from letgo.errors import LetgoError

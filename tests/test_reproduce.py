@@ -16,14 +16,15 @@ import networkx
 import numpy as np
 import pytest
 import torch
+from letgo.evaluate import extra_scores, instances
 
 from letgo.cli import main
 from letgo.cli.reproduce import checkout
-from letgo.data.source import source_of
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.metrics import board_keys
 from letgo.paper import TABLE1, TABLES
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.reproduce import measure
 from letgo.reproduce.coverage import (
     ambiguous_puzzles,
@@ -32,7 +33,7 @@ from letgo.reproduce.coverage import (
     solutions_report,
     training_boards,
 )
-from letgo.reproduce.measure import Session, solve_model, trained_steps
+from letgo.reproduce.measure import Session, identity, solve_model, trained_steps
 from letgo.reproduce.plan import COLUMNS, Limits, merged, solve_columns, solve_needs, table_needs
 from letgo.reproduce.store import SOLVE, Store
 from letgo.solver import Solver, load
@@ -469,13 +470,11 @@ def test_a_quick_run_in_a_checkout_leaves_the_page_alone(runs: Path, tmp_path: P
 
 def test_a_data_file_is_known_by_name_hash_and_rows(tmp_path: Path):
     (tmp_path / "test.csv").write_text("source,question,answer,rating\n" + "a,b,c,0\n" * 3)
-    task = get("sudoku-extreme")
-    known = source_of(task, tmp_path).identity("test")
-    assert isinstance(known, dict)
-    assert known == source_of(task, tmp_path / "test.csv").identity("test")
+    known = identity(str(tmp_path))
+    assert known == identity(str(tmp_path / "test.csv"))
     assert (known["file"], known["rows"], len(known["sha256"])) == ("test.csv", 3, 64)
     with pytest.raises(LetgoError, match="no test file there"):
-        source_of(task, tmp_path / "nowhere").identity("test")
+        identity(str(tmp_path / "nowhere"))
 
 
 def test_the_hub_means_the_tasks_own_data_set(away: Path):
@@ -484,20 +483,18 @@ def test_the_hub_means_the_tasks_own_data_set(away: Path):
         for name in ("train.csv", "test.csv"):  # both are there, so nothing is fetched
             (away / "data" / folder / name).write_text(f"head of {folder}\n")
     for task, folder in (("sudoku-extreme", "sudoku-extreme"), ("maze", "maze-hard")):
-        known = source_of(get(task), "hub").identity("test")
-        assert isinstance(known, dict)
-        assert known["sha256"] == hashlib.sha256(f"head of {folder}\n".encode()).hexdigest()
+        assert identity("hub", task)["sha256"] == hashlib.sha256(f"head of {folder}\n".encode()).hexdigest()
     with pytest.raises(LetgoError, match="the hub has no data set for latin"):
-        source_of(get("latin"), "hub").identity("test")
+        identity("hub", "latin")
 
 
 def test_graphs_of_a_file_have_the_size_of_the_regime(tmp_path: Path):
     task, path = get("connectivity"), tmp_path / "graphs.npz"
     assert main(["data", "make", "connectivity", "--regime", "18", "--count", "3", "--out", str(path)]) == 0
-    assert source_of(task, path).draw("test", "18", 2, 0).solution.shape == (2, 18 * 18)
+    assert instances(task, "18", 2, 0, str(path)).solution.shape == (2, 18 * 18)
     for regime in (None, "12"):
         with pytest.raises(LetgoError, match="holds graphs of 18 nodes, not of 12; say --regime 18"):
-            source_of(task, path).draw("test", regime, 2, 0)
+            instances(task, regime, 2, 0, str(path))
 
 
 BARE = """
@@ -615,8 +612,8 @@ def test_the_floor_of_graphs_is_the_share_that_is_connected():
     assert problem.context is not None
     connected = [networkx.is_connected(networkx.from_numpy_array(a.numpy())) for a in problem.context]
     assert 0 < sum(connected) < 60
-    kind, joined = task.outcomes([problem.solution], problem)["all_joined"]
-    assert (kind, joined.tolist()) == ("rate", connected)
+    scores = extra_scores(task, [problem.solution], problem)
+    assert scores["all_joined"]["value"] == sum(connected) / 60
 
 
 def test_a_maze_is_solved_at_k_if_any_try_is_shortest():
@@ -624,10 +621,9 @@ def test_a_maze_is_solved_at_k_if_any_try_is_shortest():
     problem = task.generate(2, np.random.default_rng(0), "test")
     blank = torch.where(problem.given, problem.solution, torch.ones_like(problem.solution))
     second = torch.stack([problem.solution[0], blank[1]])
-    scores = task.outcomes([blank, second], problem)
-    assert scores["length"][1].tolist() == [False, False]
-    assert scores["length_at_k"][0] == "any"
-    assert scores["length_at_k"][1].tolist() == [[False, True], [False, False]]
+    scores = extra_scores(task, [blank, second], problem)
+    assert scores["length"]["value"] == 0
+    assert (scores["length_at_k"]["k"], scores["length_at_k"]["value"]) == (2, 0.5)
 
 
 def test_columns_name_models_and_regimes_that_exist():

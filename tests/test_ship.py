@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from letgo.checkpoints import load_state, load_weights, read_json, save_weights, shipped, write_json
+import letgo
 from letgo.cli import main
-from letgo.presets import PRESETS, Config
+from letgo.config import Config
+from letgo.presets import PRESETS
 from letgo.reproduce.store import Store
-from letgo.rng import data_rng
-from letgo.train import train
+from letgo.runs import Run, load_state, load_weights, read_json, shipped, write_json
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "src" / "letgo" / "shipped"
@@ -44,8 +44,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def run(tmp_path: Path) -> Path:
     """Three steps of training, and a report of them."""
     out = tmp_path / "run"
-    problem = MINI.build_task().generate(MINI.boards, data_rng(0, "train"), "train")
-    train(MINI, lambda: problem, out, torch.device("cpu"), keep=(2,), log_every=1)
+    letgo.train(MINI, out, keep=(2,), log_every=1, validate=0, device="cpu")
     return out
 
 
@@ -157,10 +156,7 @@ def test_reports_of_other_kinds_come_along_and_keep_their_command(
 def test_a_checkpoint_that_tuning_went_back_to_is_shipped_with_its_own_step(
     ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    picked = load_weights(run / "checkpoints" / "2.safetensors", "raw.")
-    save_weights(run / "model.safetensors", picked)
-    write_json(run / "config.json", {**MINI.as_dict(), "weights": "raw"})
-    write_json(run / "validation.json", {"step": 2, "weights": "raw", "checkpoint": {"step": 2}})
+    Run.load(run).export(2, "raw", {"checkpoint": {"step": 2}})
     reports = measured(run)
     card = shipping(ship, monkeypatch, run, reports)
     assert (card["steps"], card["run_steps"], card["weights"]) == (2, 3, "raw")

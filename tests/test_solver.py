@@ -14,21 +14,20 @@ import torch
 from torch import Tensor, nn
 
 import letgo
-from letgo.checkpoints import locate, write_json
 from letgo.codecs import OneHot
+from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.evaluate import evaluate, instances
 from letgo.kernels import RULES
 from letgo.machine import pick_device
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.rng import Noise, data_rng
+from letgo.runs import locate, write_json
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Solver, identities, load
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
-from letgo.train import train
 from letgo.tune import tune
 
 MINI = PRESETS["sudoku-mini"]
@@ -554,8 +553,7 @@ def test_instances_of_a_file_are_chosen_by_the_seed(tmp_path: Path, mini_boards:
 
 def test_a_trained_folder_loads_as_a_solver(tmp_path: Path) -> None:
     config: Config = replace(MINI, network_options={"width": 16, "depth": 1, "heads": 2}, batch=4, boards=16, steps=2)
-    problem = config.build_task().generate(16, data_rng(0, "train"), "train")
-    train(config, lambda: problem, tmp_path, torch.device("cpu"))
+    letgo.train(config, tmp_path, validate=0, device="cpu")
     solver = letgo.load(str(tmp_path))
     assert solver.config == config
     assert solver.folder == tmp_path

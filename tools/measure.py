@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from letgo.checkpoints import write_json
 from letgo.cli import main as letgo
+from letgo.runs import write_json
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("model")

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from letgo import __version__
-from letgo.cli.train import training_instances
 from letgo.data.make import save
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.presets import preset
 from letgo.tasks import Problem
+from letgo.training.train import training_instances
 
 MAZES = {"valid": 500, "test": 1000}
 Part = tuple[str, Callable[[], Problem]]

@@ -17,12 +17,11 @@ from typing import Any
 
 import torch
 
-from letgo.checkpoints import load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.config import Config
 from letgo.data.files import written_atomically
-from letgo.data.source import source_of
-from letgo.presets import Config
 from letgo.reproduce.measure import SAME, weights_digest
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, Store
+from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
 
 ROOT = Path(__file__).parent.parent
 SHIPPED, RESULTS = ROOT / "src" / "letgo" / "shipped", ROOT / "results"
@@ -208,16 +207,13 @@ def main() -> None:
     parser.add_argument("--note", help="a remark on the training")
     options = parser.parse_args()
 
-    state = load_state(options.run / "state.pt")
-    config = Config.from_dict(read_json(options.run / "config.json"))
-    path = options.run / "validation.json"
-    chosen = read_json(path) if path.is_file() else None
+    run = Run.load(options.run)
+    state, config, chosen = load_state(options.run / "state.pt"), run.config, run.validation or None
     picked = chosen is not None and "checkpoint" in chosen  # `letgo tune` may have gone back to an earlier step
-    steps = int(chosen["step"] if chosen is not None and picked else state["step"])
-    stored = options.run / "model.safetensors"
-    if not stored.is_file() and picked:
-        parser.error(f"{stored} is missing, and its state is of another step than the one that was picked")
-    weights = load_weights(stored) if stored.is_file() else state[config.weights]
+    steps = int(chosen["step"] if chosen is not None and picked else run.step)
+    if not run.model.is_file() and picked:
+        parser.error(f"{run.model} is missing, and its state is of another step than the one that was picked")
+    weights = load_weights(run.model) if run.model.is_file() else run.weights(run.step, config.weights)
 
     facts: dict[str, Any] = {"objective": config.objective, "training_steps": steps}
     facts |= {"data": source_of(config.build_task(), options.data).identity("test")} if options.data else {}

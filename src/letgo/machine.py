@@ -24,6 +24,10 @@ def pick_device(name: str | torch.device) -> torch.device:
     return torch.device(name)
 
 
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def pick_precision(name: str, device: torch.device, fast: bool, half: bool) -> str:
     """'auto' is bf16 on a GPU, fp32 elsewhere unless `half`."""
     if name not in PRECISIONS:

@@ -1,14 +1,17 @@
-"""Gaussian paths from data (t = 0) to noise (t = 1), and every conversion between predictions (Eq. 17)."""
+"""Paths from data (t = 0) to noise (t = 1); on Gaussian ones every conversion between predictions (Eq. 17)."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from letgo.errors import LetgoError
+from letgo.rng import START
 from letgo.shapes import State, Time
 
 
@@ -18,8 +21,25 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(zero, 0.0, numerator / torch.where(zero, 1.0, denominator))
 
 
+@runtime_checkable
+class Path(Protocol):
+    """How data becomes noise. A rule fits the paths of its own family."""
+
+    family: ClassVar[str]
+
+    def start(self, like: State, draw: Callable[[int], State]) -> State:
+        """x_1, of the shape of `like`."""
+        ...
+
+    def sample(self, x0: State, t: Time, noise: State) -> State:
+        """x_t ~ q(x_t | x0), made of standard normal noise."""
+        ...
+
+
 class GaussianPath(ABC):
     """q(x_t | x0) = N(alpha(t) x0, beta(t)^2 I); t = 0 is data, t = 1 is noise (Eq. 1)."""
+
+    family: ClassVar[str] = "gaussian"
 
     @abstractmethod
     def alpha(self, t: Time) -> Time: ...
@@ -32,6 +52,10 @@ class GaussianPath(ABC):
 
     @abstractmethod
     def dbeta(self, t: Time) -> Time: ...
+
+    def start(self, like: State, draw: Callable[[int], State]) -> State:
+        """x_1 ~ N(0, I)."""
+        return draw(START)
 
     def sample(self, x0: State, t: Time, noise: State) -> State:
         """x_t ~ q(x_t | x0) (Eq. 1)."""
@@ -132,4 +156,4 @@ class TablePath(GaussianPath):
         return self.alpha(t) * x_t + self.beta(t) ** 2 * velocity / self.dalpha(t)
 
 
-PATHS: dict[str, type[GaussianPath]] = {"cosine": CosinePath, "linear": LinearPath}
+PATHS: dict[str, Callable[..., Path]] = {"cosine": CosinePath, "linear": LinearPath}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from letgo.paths import GaussianPath
+from letgo.paths import Path
 from letgo.shapes import CellMask, State, Time
 
 
@@ -35,7 +35,7 @@ class Clues:
         """Hard pinning: x[m] = c[m]."""
         return torch.where(self.given[..., None], self.values, x)
 
-    def pin_at(self, x_s: State, s: Time, path: GaussianPath, noise: State | None) -> State:
+    def pin_at(self, x_s: State, s: Time, path: Path, noise: State | None) -> State:
         """Hard below t*; at and above it the clues are noised to time s (soft pinning)."""
         if not self.may_be_soft:
             return self.pin(x_s)

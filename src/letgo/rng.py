@@ -60,6 +60,9 @@ class Noise:
         index = torch.arange(count, device=device)
         return Noise(seed, index, torch.zeros_like(index))
 
+    def __len__(self) -> int:
+        return len(self.instance)
+
     def __getitem__(self, index: slice | Tensor) -> Noise:
         return Noise(self.seed, self.instance[index], self.attempt[index])
 

@@ -11,14 +11,27 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.kernels import Rule, Transition
-from letgo.paths import GaussianPath
+from letgo.paths import Path
 from letgo.pinning import Clues
-from letgo.rng import DRAW, KERNEL, PIN, START, Noise
+from letgo.rng import PIN, START, Noise
 from letgo.shapes import State, Time
 
 Grid = Float[Tensor, "points"]
+Denoise = Callable[..., State | tuple[State, Tensor]]  # (x_t, t) -> x0_hat, or (x_t, t, memory) -> x0_hat, memory
 BELIEF_TIMES = (0.05, 0.1, 0.15, 0.2) * 2  # where a finished board is noised again, a draw of noise for each
 LEAST = 1e-4  # no symbol is held for less likely
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How far a batch has come: its pinned state, what the network remembers, and the steps behind it."""
+
+    x: State
+    memory: Tensor | None = None
+    done: int | Int[Tensor, ""] = 0
+
+    def __getitem__(self, rows: slice | Tensor) -> Walk:
+        return Walk(self.x[rows], None if self.memory is None else self.memory[rows], self.done)
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,12 @@ class Snapshot:
     t: float
     x: State
     x0_hat: State
+    memory: Tensor | None = None
+
+    @property
+    def walk(self) -> Walk:
+        """Where the loop can go on from, with all boards or some of them."""
+        return Walk(self.x, self.memory, self.step)
 
 
 def uniform_grid(steps: int, device: str | torch.device = "cpu") -> Grid:
@@ -45,72 +64,78 @@ def checked_grid(times: Grid) -> Grid:
     return times
 
 
+def propose(denoise: Denoise, x_t: State, t: Time, memory: Tensor | None) -> tuple[State, Tensor | None]:
+    """x0_hat, and what the network wants to be reminded of; a network without memory is called without it."""
+    out = denoise(x_t, t) if memory is None else denoise(x_t, t, memory)
+    return out if isinstance(out, tuple) else (out, None)
+
+
 def reverse_step(
-    denoise: Callable[[State, Time], State],
-    path: GaussianPath,
-    rule: Rule,
-    x_t: State,
-    t: Time,
-    s: Time,
-    clues: Clues,
-    noise: Noise,
-    step: Int[Tensor, ""],
-) -> tuple[State, State]:
-    """One turn of Algorithm 1: propose, update, pin. Returns x_s and the proposal."""
+    denoise: Denoise, path: Path, rule: Rule, walk: Walk, times: tuple[Time, Time], clues: Clues, noise: Noise
+) -> tuple[Walk, State]:
+    """One turn of Algorithm 1 from t to s: propose, update, pin. Returns where it led, and the proposal."""
+    (t, s), step, shape = times, walk.done + 1, (walk.x.shape[1], walk.x.shape[2])
 
     def denoise_pinned(x: State, time: Time) -> State:
-        return denoise(clues.pin(x), time)  # a rule that looks again (Heun) sees the clues too
+        return propose(denoise, clues.pin(x), time, walk.memory)[0]  # a rule that looks again (Heun) sees the clues
 
-    def draw() -> State:
-        return noise.normal(step, DRAW, *shape)
+    def draw(purpose: int) -> State:
+        return noise.normal(step, purpose, *shape)
 
-    x0_hat, shape = denoise(x_t, t), (x_t.shape[1], x_t.shape[2])
-    kernel = rule(Transition(path, denoise_pinned, x_t, x0_hat, t, s, draw))
-    x_s = kernel.sample(noise.normal(step, KERNEL, *shape))
-    pin_noise = noise.normal(step, PIN, *shape) if clues.may_be_soft else None
-    return clues.pin_at(x_s, s, path, pin_noise), x0_hat
+    x0_hat, memory = propose(denoise, walk.x, t, walk.memory)
+    x_s = rule(Transition(path, denoise_pinned, walk.x, x0_hat, t, s)).sample(draw)
+    x_s = clues.pin_at(x_s, s, path, draw(PIN) if clues.may_be_soft else None)
+    return Walk(x_s, memory, step), x0_hat
 
 
-def starting_state(noise: Noise, clues: Clues, path: GaussianPath) -> State:
-    """x_T ~ N(0, I), pinned like every later state: training inputs always are."""
-    _, cells, dim = clues.values.shape
-    x_1 = noise.normal(0, START, cells, dim)
-    pin_noise = noise.normal(0, PIN, cells, dim) if clues.may_be_soft else None
-    return clues.pin_at(x_1, torch.ones(1, 1, 1, device=x_1.device), path, pin_noise)
+def starting_state(noise: Noise, clues: Clues, path: Path) -> State:
+    """x_T, pinned like every later state: training inputs always are."""
+    boards, cells, dim = clues.values.shape
+    if len(noise) != boards:
+        raise LetgoError(f"noise for {len(noise)} boards cannot serve {boards}: give one instance number to each board")
+
+    def draw(purpose: int) -> State:
+        return noise.normal(0, purpose, cells, dim)
+
+    x_1 = path.start(clues.values, draw)
+    one = torch.ones(1, 1, 1, device=x_1.device)
+    return clues.pin_at(x_1, one, path, draw(PIN) if clues.may_be_soft else None)
+
+
+def refuse_nan(x_t: State, x0_hat: State, step: int) -> None:
+    """A network that answers a finite state with NaN or infinity is broken; a sampler may diverge by itself."""
+    if not bool(x0_hat.isfinite().all()) and bool(x_t.isfinite().all()):
+        raise LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
 
 
 def trajectory(
-    denoise: Callable[[State, Time], State],
-    path: GaussianPath,
+    denoise: Denoise,
+    path: Path,
     rule: Rule,
     times: Grid,
     clues: Clues,
     noise: Noise,
-    step_function: Callable[..., tuple[State, State]] = reverse_step,
-    x_t: State | None = None,
-    done: int = 0,
+    walk: Walk | None = None,
 ) -> Iterator[Snapshot]:
     """Algorithm 1, from noise to data. No clues is an all-False mask, not a branch.
 
-    Or what is left of it, where `x_t` is the state after `done` steps: noise is keyed by board and step, so nothing
-    else changes.
+    With `walk` it goes on from there: noise is keyed by board and step, so nothing else changes.
     """
     times = checked_grid(times)
-    x_t = starting_state(noise, clues, path) if x_t is None else x_t
-    grid = times.to(x_t.device)
-    index = torch.arange(1, len(times), device=x_t.device)
-    for i, reached in enumerate(times.tolist()[1 + done :], start=done):
-        t, s = grid[i].view(1, 1, 1), grid[i + 1].view(1, 1, 1)
+    walk = Walk(starting_state(noise, clues, path)) if walk is None else walk
+    grid, first = times.to(walk.x.device), int(walk.done)
+    index = torch.arange(len(times), device=walk.x.device)
+    for i, reached in enumerate(times.tolist()[1 + first :], start=first):
+        span, before = (grid[i].view(1, 1, 1), grid[i + 1].view(1, 1, 1)), Walk(walk.x, walk.memory, index[i])
         with torch.no_grad():  # around each step, not the yield: the caller's own mode must not change
-            x_t, x0_hat = step_function(denoise, path, rule, x_t, t, s, clues, noise, index[i])
-        yield Snapshot(i + 1, reached, x_t, x0_hat)
+            walk, x0_hat = reverse_step(denoise, path, rule, before, span, clues, noise)
+        refuse_nan(before.x, x0_hat, i + 1)
+        yield Snapshot(i + 1, reached, walk.x, x0_hat, walk.memory)
 
 
 @torch.no_grad()
-def belief(
-    denoise: Callable[[State, Time], State], path: GaussianPath, clues: Clues, board: State, noise: Noise
-) -> Float[Tensor, "batch"]:
-    """How sure a network is of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
+def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch"]:
+    """The network's self-likelihood of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
 
     Its open cells are noised a little and asked for again: the log-probability of their symbols, summed over cells,
     averaged over draws. A board that breaks a rule contradicts what the network has learned.
@@ -119,6 +144,6 @@ def belief(
     for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
         time = torch.full((1, 1, 1), t, device=board.device)
         x_t = clues.pin(path.sample(board, time, noise.normal(draw, START, board.shape[1], board.shape[2])))
-        kept = (denoise(x_t, time).float() * board).sum(-1).clamp(LEAST, 1)
+        kept = (propose(denoise, x_t, time, None)[0].float() * board).sum(-1).clamp(LEAST, 1)
         total += kept.log().masked_fill(clues.given, 0).sum(1)
     return total / len(BELIEF_TIMES)

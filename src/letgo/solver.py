@@ -5,39 +5,30 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
 from letgo.answers import Answer, Ledger
-from letgo.checkpoints import load_model, read_json, read_tuning
-from letgo.codecs import OneHot
+from letgo.config import Config
 from letgo.data.puzzles import parse_puzzles
 from letgo.errors import LetgoError
-from letgo.fast import cpu
-from letgo.fast.loop import Loop
-from letgo.kernels import Rule, make_rule
+from letgo.fast import pick_engine
+from letgo.fast.cpu import has_bf16, packs
 from letgo.machine import cpu_threads, pick_device, pick_precision
-from letgo.models.transformer import Transformer
 from letgo.pinning import Clues
-from letgo.presets import Config
-from letgo.rng import Noise, NoiseAhead
-from letgo.sampling import BELIEF_TIMES, Snapshot, belief, trajectory, uniform_grid
-from letgo.shapes import State, Symbols, Time
+from letgo.rng import Noise
+from letgo.runs import Run, load_model, read_json
+from letgo.samplers import Sampler, rule_kind
+from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
+from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
 
-STEPS = (64, 512, 2048, 8192, 32_768)  # batches on a GPU: few sizes, since each is compiled anew
-WHOLE_ROUNDS = 13 * 132 * 192  # cells of a large batch: an H200's 132 multiprocessors take 192 each at a time
-
-
-def calls_per_step(rule: str) -> int:
-    return 2 if rule == "heun" else 1
+Progress = Callable[[int, int], None]  # how many are done, and of how many
 
 
 def identities(problem: Problem) -> Int[Tensor, "batch"]:
@@ -54,7 +45,7 @@ class Solver:
     def __init__(
         self,
         config: Config,
-        network: torch.nn.Module,
+        network: nn.Module,
         device: str | torch.device = "cpu",
         folder: Path | None = None,
         fast: bool = True,
@@ -65,183 +56,142 @@ class Solver:
         self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
-        self.fast_cpu = fast and self.device.type == "cpu"
-        self.packed = self.fast_cpu and isinstance(self.network, Transformer) and cpu.available()
+        packed = fast and self.device.type == "cpu" and packs(self.network)
         # What `solve` finds is checked; what `sample` ends in is measured, and a figure must not hang on the CPU.
-        self.precision = pick_precision(precision, self.device, fast, half=self.packed and cpu.has_bf16())
+        self.precision = pick_precision(precision, self.device, fast, half=packed and has_bf16())
         self.sample_precision = pick_precision(precision, self.device, fast, half=False)
-        compiled = fast and self.device.type == "cuda" and self.precision == "bf16"
-        self.loop = Loop(self.network, self.path) if compiled else None
-        self.forwards = {name: self.forward(name) for name in (self.precision, self.sample_precision)}
+        kinds = dict.fromkeys((self.precision, self.sample_precision))
+        engines = {kind: pick_engine(self.network, self.path, self.device, kind, fast) for kind in kinds}
+        self.engine, self.sample_engine = engines[self.precision], engines[self.sample_precision]
 
-    def forward(self, precision: str) -> Callable[..., State]:
-        """The network in this precision: packed where that can be, autocast elsewhere."""
-        half = precision == "bf16"
-        if self.packed and isinstance(self.network, Transformer):
-            return cpu.PackedTransformer(self.network, torch.bfloat16 if half else torch.float32)
-        cast = torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext()
-
-        def forward(x_t: State, t: Time, context: Tensor | None = None) -> State:
-            with cast:
-                return self.network(x_t, t, context)
-
-        return forward
-
-    def default_batch(self) -> int:
-        """As many as make a batch faster: beyond 16 boards of 81 cells a CPU core gains nothing.
-
-        The plain path on a CPU has small fixed chunks, so that there too an answer never depends on its neighbours.
-        """
-        if self.device.type == "cpu":
-            return max(1, (1296 if self.fast_cpu else 128) // self.task.cells)
-        return max(1, WHOLE_ROUNDS // self.task.cells)
+    # Samplers
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
         """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
-        return {} if self.folder is None else read_tuning(self.folder, rule, regime)
+        return {} if self.folder is None else Run(self.folder, self.config).tuning(rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """The stored settings of a rule."""
-        best = self.tuning(rule, regime).get("best", {})
-        return {k: best[k] for k in ("sigma", "tau_start") if best.get(k) is not None}
+        takes = rule_kind(rule).takes
+        best = self.tuning(rule, regime).get("best", {}) if takes else {}
+        return {name: best[name] for name in takes if best.get(name) is not None}
 
-    def rule(
-        self,
-        name: str,
-        sigma: float | None = None,
-        tau_start: float | None = None,
-        variance: float = 1.0,
-        regime: str | None = None,
-    ) -> tuple[Rule, dict[str, float]]:
-        """A rule and the settings it ended up with: given ones first, then those tuned for the regime."""
-        if name == "resample" and not isinstance(self.codec, OneHot):
-            raise LetgoError(f"rule 'resample' draws symbols from one-hot states; this model has {self.config.codec}")
-        settings = self.tuned(name, regime) if name in ("em", "em-decay") else {}
-        given = {"sigma": sigma, "tau_start": tau_start}
-        settings |= {k: v for k, v in given.items() if v is not None}
-        made = make_rule(name, settings.get("sigma"), settings.get("tau_start"), variance)
-        return made, settings | ({"variance": variance} if variance != 1.0 else {})
+    def sampler(
+        self, rule: str = "tweedie", steps: int | None = None, regime: str | None = None, **settings: Any
+    ) -> Sampler:
+        """A rule with the settings that are given, else those tuned for the regime, and the model's own steps."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        sampler = Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
+        sampler.check(self.path, self.codec)
+        return sampler
+
+    def steps(self, steps: int | None = None) -> int:
+        return self.config.sample_steps if steps is None else steps
+
+    # Batches
+
+    def default_batch(self) -> int:
+        return self.engine.batch(self.task.cells)
 
     def clues(self, problem: Problem, soft_until: float | None = None) -> Clues:
         values = self.codec.encode(problem.solution.to(self.device))
-        if soft_until is not None and math.isnan(soft_until):
-            raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
         return Clues(values, problem.given.to(self.device), math.inf if soft_until is None else soft_until)
 
-    def denoise(self, context: Tensor | None, precision: str | None = None) -> Callable[[State, Time], State]:
-        """The network as `trajectory` calls it.
+    def context(self, problem: Problem) -> Tensor | None:
+        return None if problem.context is None else problem.context.to(self.device)
 
-        On the CPU's fast path with one row of t for all boards: then no product's shape depends on the batch but by
-        whole boards, and a board has the same bits in any company.
-        """
-        forward, on_device = self.forwards[precision or self.precision], self.on_device(context)
-
-        def denoise(x_t: State, t: Time) -> State:
-            return forward(x_t, t if self.fast_cpu else t.expand(len(x_t), 1, 1), on_device)
-
-        return denoise
-
-    def on_device(self, context: Tensor | None) -> Tensor | None:
-        return None if context is None else context.to(self.device)
-
-    def run(
-        self,
-        problem: Problem,
-        noise: Noise,
-        rule: Rule,
-        steps: int,
-        soft_until: float | None = None,
-        precision: str | None = None,
-        x_t: State | None = None,
-        done: int = 0,
-    ) -> Iterator[Snapshot]:
-        """One batch through Algorithm 1, or what is left of it; in the precision of `solve` unless told."""
-        clues, times = self.clues(problem, soft_until), uniform_grid(steps)
-        if self.loop is not None:
-            return self.loop.run(rule, times, clues, noise, self.on_device(problem.context), x_t, done)
-        noise = NoiseAhead.of(noise) if self.fast_cpu else noise
-        denoise = self.denoise(problem.context, precision)
-        return trajectory(denoise, self.path, rule, times, clues, noise, x_t=x_t, done=done)
-
-    def final(self, problem: Problem, noise: Noise, rule: Rule, steps: int, soft_until: float | None = None) -> State:
-        """The last state of `run`, with no look on the way and in the precision of `sample`."""
-        if self.loop is None:
-            run = self.run(problem, noise, rule, steps, soft_until, self.sample_precision)
-            return deque(run, maxlen=1).pop().x  # keeps one snapshot: memory is flat in the number of steps
-        clues, times = self.clues(problem, soft_until), uniform_grid(steps)
-        return self.loop.final(rule, times, clues, noise, self.on_device(problem.context))
-
-    def steps(self, asked: int | None) -> int:
-        return self.config.sample_steps if asked is None else asked
+    def walk(self, problem: Problem, noise: Noise, sampler: Sampler, walk: Walk | None = None) -> Iterator[Snapshot]:
+        """One batch through Algorithm 1, or what is left of it, in the precision of `solve`."""
+        clues = self.clues(problem, sampler.soft_until)
+        return self.engine.walk(sampler, clues, noise, self.context(problem), walk)
 
     def chunks(self, problem: Problem, noise: Noise, batch: int | None) -> Iterator[tuple[int, Problem, Noise]]:
-        """Fixed-size pieces with their true length; the last is padded by repeating its first instance."""
+        """Pieces with their true length; where the engine pads, the last one repeats its first instance."""
         size = self.default_batch() if batch is None else batch
         if size < 1:
             raise LetgoError(f"batch must be at least 1, got {size}")
-        if self.fast_cpu:
-            size = min(size, len(problem))
-        elif self.device.type != "cpu":
-            size = min([size, *(step for step in STEPS if step >= len(problem))])
+        size = self.engine.size(size, len(problem))
         for start in range(0, len(problem), size):
             count = min(size, len(problem) - start)
-            index = torch.arange(start, start + (count if self.fast_cpu else size))
+            index = torch.arange(start, start + (size if self.engine.pads else count))
             index[count:] = start
             yield count, problem[index], noise[index.to(noise.instance.device)]
+
+    # Final states, which no rule of the task is looked at for
 
     def sample(
         self,
         problem: Problem,
-        rule: Rule,
-        steps: int | None = None,
+        sampler: Sampler,
         seed: int = 0,
+        tries: int = 1,
         attempt: int = 0,
         batch: int | None = None,
-        soft_until: float | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        tries: int = 1,
+        progress: Progress | None = None,
     ) -> State:
         """Final states on the CPU, one per instance, then those of the next of the `tries`, all in full batches.
 
-        Rules of the task are never looked at.
+        Noise is keyed by the number that an instance carries, or by its place in the list.
         """
-        index = torch.arange(len(problem)).repeat(tries)
+        number = torch.arange(len(problem)) if problem.number is None else problem.number
         attempts = torch.arange(attempt, attempt + tries).repeat_interleave(len(problem))
-        noise = Noise(seed, index.to(self.device), attempts.to(self.device))
-        problem = problem[index] if tries > 1 else problem
+        noise = Noise(seed, number.repeat(tries).to(self.device), attempts.to(self.device))
+        problem = problem[torch.arange(len(problem)).repeat(tries)] if tries > 1 else problem
         finals, done = [], 0
         with cpu_threads(self.threads):
             for count, part, part_noise in self.chunks(problem, noise, batch):
-                x = self.final(part, part_noise, rule, self.steps(steps), soft_until)
+                clues = self.clues(part, sampler.soft_until)
+                x = self.sample_engine.finish(sampler, clues, part_noise, self.context(part))
                 finals.append(x[:count].float().cpu())
                 done += count
                 if progress is not None:
                     progress(done, len(problem))
         return torch.cat(finals)
 
+    def draw(
+        self,
+        problem: Problem,
+        sampler: Sampler,
+        seed: int = 0,
+        tries: int = 1,
+        batch: int | None = None,
+        progress: Progress | None = None,
+    ) -> Symbols:
+        """Final boards; of several tries the one that the network believes most."""
+        if tries > 1:
+            self.check_belief()
+        states = self.sample(problem, sampler, seed, tries, 0, batch, progress)
+        boards = self.codec.decode(states).unflatten(0, (tries, -1))
+        if tries == 1:
+            return boards[0]
+        return boards[self.most_believed(boards, problem, seed, batch), torch.arange(len(problem))]
+
     def check_belief(self) -> None:
-        if not isinstance(self.codec, OneHot):
+        if not self.codec.one_hot:
             raise LetgoError(f"boards are believed by their one-hot symbols; this model has {self.config.codec}")
 
     def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
-        """How sure the network is of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
+        """The self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
         self.check_belief()
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
-        denoise = self.denoise(problem.context, self.sample_precision)
+        denoise = self.sample_engine.denoise(self.context(problem))
         return belief(denoise, self.path, clues, clues.values, noise).cpu()
 
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
     ) -> Int[Tensor, "boards"]:
-        """Of each puzzle's finished boards the one that the network believes most: the number of its try."""
-        noise, sure = Noise.first(seed, len(problem), self.device), []
+        """Of each puzzle's finished boards the number of the try that the network believes most."""
+        number = torch.arange(len(problem)) if problem.number is None else problem.number
+        noise, sure = Noise(seed, number.to(self.device), torch.zeros_like(number).to(self.device)), []
         with cpu_threads(self.threads):
             for boards in tries:
-                asked = Problem(boards, problem.given, problem.context)
-                pieces = self.chunks(asked, noise, batch)
+                finished = Problem(boards, problem.given, problem.context)
+                pieces = self.chunks(finished, noise, batch)
                 sure.append(torch.cat([self.belief(p.solution, p, n)[:count] for count, p, n in pieces]))
         return torch.stack(sure).argmax(0)
+
+    # Answers
 
     def parse(self, puzzles: Sequence[str] | Problem) -> Problem:
         if isinstance(puzzles, Problem):
@@ -263,22 +213,20 @@ class Solver:
         seed: int = 0,
         verify: bool = True,
         batch: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        **settings: float | None,
+        progress: Progress | None = None,
+        **settings: Any,
     ) -> list[Answer]:
         """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved.
 
         Without, every try goes to its end, and of several the board that the network believes most is the answer; one
         that breaks a rule is not handed out.
         """
-        problem, steps = self.parse(puzzles), self.steps(steps)
+        problem, sampler = self.parse(puzzles), self.sampler(rule, steps, **settings)
         if tries < 1:
             raise LetgoError(f"tries must be at least 1, got {tries}")
         choosing = tries > 1 and not verify
         if choosing:
             self.check_belief()
-        soft_until = settings.pop("soft_until", None)
-        made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
         ledger = Ledger(problem, choosing)
         with cpu_threads(self.threads):
             for attempt in range(tries):
@@ -290,10 +238,10 @@ class Solver:
                 noise = Noise(seed, instance, torch.full_like(instance, attempt))
                 for count, piece, piece_noise in self.chunks(part, noise, batch):
                     started = time.perf_counter()
-                    found, valid, spent = self._attempt(piece, piece_noise, made, steps, verify, soft_until)
+                    found, valid, spent = self._attempt(piece, piece_noise, sampler, verify and self.task.has_rules)
                     sure = self.belief(found, piece, piece_noise)[:count] if choosing else None
                     elapsed = (time.perf_counter() - started) / count
-                    calls = spent[:count] * calls_per_step(rule) + choosing * len(BELIEF_TIMES)
+                    calls = spent[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)
                     ledger.enter(rows[:count], found[:count], valid[:count], calls, elapsed, sure)
                     rows = rows[count:]
                     if progress is not None:
@@ -301,15 +249,15 @@ class Solver:
         return ledger.answers(self.task)
 
     def _attempt(
-        self, problem: Problem, noise: Noise, rule: Rule, steps: int, verify: bool, soft_until: float | None
-    ) -> tuple[Symbols, Tensor, Tensor]:
+        self, problem: Problem, noise: Noise, sampler: Sampler, verify: bool
+    ) -> tuple[Symbols, Bool[Tensor, "batch"], Int[Tensor, "batch"]]:
         """Boards, whether each is valid, and the steps until it was. Without `verify` invalid boards come along."""
         boards = torch.zeros_like(problem.solution)
         done = torch.zeros(len(problem), dtype=torch.bool)
-        spent = torch.full((len(problem),), steps)
+        spent = torch.full((len(problem),), sampler.steps)
         rows = torch.arange(len(problem))  # the boards that are still in the batch
-        run, last = self.run(problem, noise, rule, steps, soft_until), None
-        while (snapshot := next(run, None)) is not None:
+        snapshots, last = self.walk(problem, noise, sampler), None
+        while (snapshot := next(snapshots, None)) is not None:
             last = snapshot
             if not verify:
                 continue
@@ -319,12 +267,11 @@ class Solver:
             done[rows] |= new
             if bool(done.all()):
                 return boards, done, spent
-            size = self.smaller_batch(len(done), len(rows), int((~done).sum()))
-            if size < len(rows) and last.step < steps:
+            size = self.engine.smaller(len(done), len(rows), int((~done).sum()), self.task.cells)
+            if size < len(rows) and last.step < sampler.steps:
                 kept = done[rows].long().argsort(stable=True)[:size]  # the unfinished first
                 rows, problem, noise = rows[kept], problem[kept], noise[kept.to(noise.instance.device)]
-                x_t = last.x[kept.to(last.x.device)].clone()
-                run = self.run(problem, noise, rule, steps, soft_until, x_t=x_t, done=last.step)
+                snapshots = self.walk(problem, noise, sampler, last.walk[kept.to(last.x.device)])
         assert last is not None
         final = self.codec.decode(last.x).cpu()
         valid = self.task.validate(final, problem) & ~done[rows]
@@ -333,16 +280,21 @@ class Solver:
         done[rows] |= valid
         return boards, done, spent
 
-    def smaller_batch(self, whole: int, size: int, left: int) -> int:
-        """How many boards go on when `left` of the `size` in the batch, `whole` at first, are unfinished.
+    def trajectory(
+        self,
+        puzzle: str | Problem,
+        rule: str = "tweedie",
+        steps: int | None = None,
+        seed: int = 0,
+        attempt: int = 0,
+        **settings: Any,
+    ) -> Iterator[Snapshot]:
+        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat."""
+        problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
+        sampler, instance = self.sampler(rule, steps, **settings), identities(problem).to(self.device)
+        return self.walk(problem, Noise(seed, instance, torch.full_like(instance, attempt)), sampler)
 
-        On a GPU only to sizes that are compiled already: compiling takes longer than what is left. The plain path's
-        own small chunks stay whole, so that an answer never depends on when its neighbours finish.
-        """
-        if self.device.type == "cpu":
-            return left if self.fast_cpu or whole > self.default_batch() else size
-        built = STEPS if self.loop is None else self.loop.sizes()
-        return min([size, *(step for step in built if step >= left)])
+    # Boards from nothing
 
     def generate(
         self,
@@ -351,34 +303,12 @@ class Solver:
         rule: str | None = None,
         steps: int | None = None,
         tries: int = 1,
-        **settings: float | None,
+        **settings: Any,
     ) -> list[str]:
         """Unconditional samples as text, valid or not: no rule is looked at. Without `rule`, `generation_rule`."""
-        problem, soft_until = self.empty(count), settings.pop("soft_until", None)
-        name = rule or self.generation_rule()
-        made, _ = self.rule(name, regime=self.generation, **settings)  # pyright: ignore[reportArgumentType]
-        boards = self.draw(problem, made, steps, seed, tries, soft_until=soft_until)
-        return self.task.format(boards, problem)
-
-    def draw(
-        self,
-        problem: Problem,
-        rule: Rule,
-        steps: int | None = None,
-        seed: int = 0,
-        tries: int = 1,
-        batch: int | None = None,
-        soft_until: float | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Symbols:
-        """Final boards; of several tries the one that the network believes most."""
-        if tries > 1:
-            self.check_belief()
-        states = self.sample(problem, rule, steps, seed, 0, batch, soft_until, progress, tries)
-        boards = self.codec.decode(states).unflatten(0, (tries, -1))
-        if tries == 1:
-            return boards[0]
-        return boards[self.most_believed(boards, problem, seed, batch), torch.arange(len(problem))]
+        problem = self.empty(count)
+        sampler = self.sampler(rule or self.generation_rule(), steps, self.generation, **settings)
+        return self.task.format(self.draw(problem, sampler, seed, tries), problem)
 
     @property
     def generation(self) -> str:
@@ -392,7 +322,7 @@ class Solver:
         """
         path = None if self.folder is None else self.folder / "card.json"
         card = read_json(path) if path is not None and path.is_file() else {}
-        where, steps = self.generation, self.steps(None)
+        where, steps = self.generation, self.steps()
         drawn = {
             r["rule"]: r["validity"]["value"]
             for r in card.get("scores", [])
@@ -408,23 +338,6 @@ class Solver:
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
         board = torch.zeros(count, self.task.cells, dtype=torch.long)
         return Problem(board, torch.zeros(count, self.task.cells, dtype=torch.bool))
-
-    def trajectory(
-        self,
-        puzzle: str | Problem,
-        rule: str = "tweedie",
-        steps: int | None = None,
-        seed: int = 0,
-        attempt: int = 0,
-        **settings: float | None,
-    ) -> Iterator[Snapshot]:
-        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat."""
-        problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
-        soft_until = settings.pop("soft_until", None)
-        made, _ = self.rule(rule, **settings)  # pyright: ignore[reportArgumentType]
-        instance = identities(problem).to(self.device)
-        noise = Noise(seed, instance, torch.full_like(instance, attempt))
-        return self.run(problem, noise, made, self.steps(steps), soft_until)
 
 
 def load(

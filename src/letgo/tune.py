@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
 from letgo.errors import LetgoError
-from letgo.solver import Solver
+from letgo.runs import Run, Weights, best_of
+from letgo.samplers import Sampler, rule_kind
+from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
 
 FOLDS = 5
@@ -24,8 +23,6 @@ QUICK_SIGMAS = {"em": (0.1, 0.2, 0.3), "em-decay": (5.0, 7.0, 10.0)}
 QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
 QUICK_TAU_STARTS = (0.7, 0.8)
 
-Progress = Callable[[int, int], None]
-
 
 def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """sigma and tau_start to try, around the settings that the paper found."""
@@ -34,38 +31,48 @@ def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[floa
     return (LONG_SIGMAS if steps >= LONG else SIGMAS)[rule], TAU_STARTS
 
 
-def tune(
+def grid_of(
     solver: Solver,
     rule: str,
-    problem: Problem,
     sigmas: tuple[float, ...] | None = None,
     tau_starts: tuple[float, ...] | None = None,
     steps: int | None = None,
+    quick: bool = False,
+) -> list[Sampler]:
+    """The samplers to try: the given values, else the default grid, with the smaller sigma first."""
+    usual_sigmas, usual_taus = default_grid(rule, solver.steps(steps), quick)
+    taus: tuple[float | None, ...] = (tau_starts or usual_taus) if "tau_start" in rule_kind(rule).takes else (None,)
+    return [
+        solver.sampler(rule, steps, sigma=sigma, tau_start=tau)
+        for sigma in sorted(sigmas or usual_sigmas)
+        for tau in taus
+    ]
+
+
+def tune(
+    solver: Solver,
+    problem: Problem,
+    samplers: list[Sampler],
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
-    quick: bool = False,
 ) -> dict[str, Any]:
-    """Validity of every setting in each fold; the best mean over folds wins, the smaller sigma on a tie."""
+    """Validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
     if len(problem) < FOLDS:
         raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
-    usual_sigmas, usual_taus = default_grid(rule, solver.steps(steps), quick)
-    taus: tuple[float | None, ...] = (tau_starts or usual_taus) if rule == "em-decay" else (None,)
-    settings = [(sigma, tau) for sigma in sorted(sigmas or usual_sigmas) for tau in taus]
     grid = []
-    for done, (sigma, tau) in enumerate(settings):
-        valid = _valid(solver, problem, rule, steps, seed, batch, sigma, tau)
-        folds = [float(fold.mean()) for fold in valid.tensor_split(FOLDS)]
-        mean = sum(folds) / FOLDS
-        grid.append({"sigma": sigma, "tau_start": tau, "validity": round(mean, 4), "folds": folds})
+    for done, sampler in enumerate(samplers, 1):
+        folds = [float(fold.mean()) for fold in _valid(solver, problem, sampler, seed, batch).tensor_split(FOLDS)]
+        setting = {"sigma": sampler.sigma, "tau_start": sampler.tau_start}
+        grid.append({**setting, "validity": round(sum(folds) / FOLDS, 4), "folds": folds})
         if progress is not None:
-            progress(done + 1, len(settings))
+            progress(done, len(samplers))
     return {
-        "rule": rule,
+        "rule": samplers[0].rule,
         "best": _best(grid),
         "count": len(problem),
         "folds": FOLDS,
-        "steps": solver.steps(steps),
+        "steps": samplers[0].steps,
         "seed": seed,
         "grid": grid,
         "torch": torch.__version__,
@@ -101,72 +108,30 @@ def advice(table: dict[str, Any]) -> str:
     return f"{'; '.join(edges)}; others may do better: {', '.join(options)}" if edges else ""
 
 
-def kept_weights(folder: Path) -> Iterator[tuple[int, str, Weights]]:
-    """Step, 'ema' or 'raw', and weights: of a run's last state, then of each step that it kept, latest first."""
-    last = None
-    if (folder / "state.pt").is_file():
-        state = load_state(folder / "state.pt")
-        last = int(state["step"])
-        yield from ((last, kind, state[kind]) for kind in ("ema", "raw"))
-    paths = {int(path.stem): path for path in folder.glob("checkpoints/*.safetensors") if path.stem.isdecimal()}
-    for step in sorted(paths.keys() - {last}, reverse=True):  # the state's own step is there in full precision
-        yield from ((step, kind, load_weights(paths[step], f"{kind}.")) for kind in ("ema", "raw"))
-
-
 def pick_checkpoint(
     build: Callable[[Weights], Solver],
-    folder: Path,
+    run: Run,
     problem: Problem,
     steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Solver, dict[str, Any]] | None:
-    """The solver with the weights that Euler does best with; None where the folder keeps no choice of them.
-
-    The latest average stays unless others lead it by more than a standard error.
-    """
-    candidates, rows = list(kept_weights(folder)), []
+    """The solver with the weights that Euler does best with; None where the folder keeps no choice of them."""
+    candidates, rows = run.candidates(), []
     if not candidates:
         return None
-    for step, kind, weights in candidates:
-        value = float(_valid(build(weights), problem, "euler", steps, seed, batch).mean())
+    for step, kind in candidates:
+        solver = build(run.weights(step, kind))
+        value = float(_valid(solver, problem, solver.sampler("euler", steps), seed, batch).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
-    values = [row["validity"] for row in rows]
-    error = math.sqrt(max(values[0] * (1 - values[0]), 1 / len(problem)) / len(problem))
-    best = values.index(max(values))
-    if values[best] <= values[0] + error:
-        best = 0
+    best = best_of([row["validity"] for row in rows], len(problem))
     picked = {**rows[best], "rule": "euler", "count": len(problem), "seed": seed, "scores": rows}
-    return build(candidates[best][2]), picked
+    return build(run.weights(*candidates[best])), picked
 
 
-def keep_checkpoint(folder: Path, picked: dict[str, Any]) -> None:
-    """The picked weights become the run's model, so that it is measured as it was tuned."""
-    wanted, model = (picked["step"], picked["weights"]), folder / "model.safetensors"
-    before = model.read_bytes() if model.exists() else b""
-    save_weights(model, next(w for *which, w in kept_weights(folder) if tuple(which) == wanted))
-    if model.read_bytes() != before:
-        for path in folder.glob("tune-*.json"):
-            path.unlink()  # found for other weights
-    write_json(folder / "config.json", {**read_json(folder / "config.json"), "weights": picked["weights"]})
-    path = folder / "validation.json"
-    known = read_json(path) if path.exists() else {}
-    write_json(path, {**known, "step": picked["step"], "weights": picked["weights"], "checkpoint": picked})
-
-
-def _valid(
-    solver: Solver,
-    problem: Problem,
-    rule: str,
-    steps: int | None,
-    seed: int,
-    batch: int | None,
-    sigma: float | None = None,
-    tau_start: float | None = None,
-) -> torch.Tensor:
-    made, _ = solver.rule(rule, sigma, tau_start)
-    boards = solver.codec.decode(solver.sample(problem, made, steps, seed, 0, batch))
+def _valid(solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None) -> torch.Tensor:
+    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch))
     return solver.task.validate(boards, problem).float()

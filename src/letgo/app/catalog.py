@@ -34,8 +34,8 @@ class Catalog:
     def load(self) -> None:
         """Import torch, read all models; a failure is kept in words for whoever asks."""
         try:
-            from letgo.checkpoints import shipped
             from letgo.machine import pick_device
+            from letgo.runs import shipped
 
             fast = pick_device(self.device).type == "cpu"
             for name in dict.fromkeys([*shipped(), *self.folders]):
@@ -86,8 +86,8 @@ class Catalog:
 
 
 def describe(name: str, solver: Solver, source: str) -> ModelCard:
-    from letgo.checkpoints import read_json
     from letgo.data.source import source_of
+    from letgo.runs import read_json
 
     task, config = solver.task, solver.config
     instances = source_of(task)

@@ -10,28 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from letgo.app.frames import Look, frame
-from letgo.kernels import Rule
 from letgo.metrics import Rate
-from letgo.solver import Solver, calls_per_step
+from letgo.samplers import Sampler
+from letgo.solver import Solver
 from letgo.tasks import Problem
 
 Emit = Callable[[str, dict[str, Any]], None]
 PROGRESS_SECONDS = 0.2  # between two notes on how far a race has come
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """A rule, made from its name and settings."""
-
-    name: str
-    rule: Rule
-    settings: dict[str, float]
-    soft_until: float | None
-
-    @staticmethod
-    def of(solver: Solver, name: str, soft_until: float | None, **settings: Any) -> Sampler:
-        rule, used = solver.rule(name, **settings)
-        return Sampler(name, rule, used if soft_until is None else {**used, "soft_until": soft_until}, soft_until)
 
 
 @dataclass(eq=False)
@@ -51,16 +36,15 @@ class Lane:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Lanes of one key can share a batch: same network, rule, number of steps and board shape."""
-        job = self.job
-        return id(job.solver), self.sampler.rule, self.sampler.soft_until, job.steps, job.problem.solution.shape
+        """Lanes of one key can share a batch: same network, sampler and board shape."""
+        return id(self.job.solver), self.sampler, self.job.problem.solution.shape
 
 
 class Job(ABC):
     """One request. `emit` may be called from the worker's thread; after `cancel` nothing more is emitted."""
 
-    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], steps: int):
-        self.solver, self.problem, self.samplers, self.steps = solver, problem, samplers, steps
+    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler]):
+        self.solver, self.problem, self.samplers, self.steps = solver, problem, samplers, samplers[0].steps
         self.pending: deque[Lane] = deque()
         self.batches = 0  # under way for this job
         self.finished = self.cancelled = False
@@ -91,13 +75,13 @@ class Job(ABC):
 class SolveJob(Job):
     """Like `Solver.solve` for one puzzle: stop at the first valid proposal, then try again."""
 
-    def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, steps: int, tries: int, seed: int):
-        super().__init__(solver, problem, [sampler], steps)
+    def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int):
+        super().__init__(solver, problem, [sampler])
         self.tries, self.calls, self.seconds = tries, 0, 0.0
         self.pending.append(Lane(self, 0, seed))
 
     def step(self, lane: Lane, look: Look, row: int) -> None:
-        if bool(look.proposal_valid[row]):
+        if self.solver.task.has_rules and bool(look.proposal_valid[row]):
             self._close(lane, look, row, look.proposal)
 
     def last(self, lane: Lane, look: Look, row: int) -> None:
@@ -105,7 +89,7 @@ class SolveJob(Job):
 
     def _close(self, lane: Lane, look: Look, row: int, boards: Any | None) -> None:
         lane.open = False
-        self.calls += look.step * calls_per_step(lane.sampler.name)
+        self.calls += look.step * lane.sampler.calls_per_step
         self.seconds += lane.seconds
         if boards is None and lane.attempt + 1 < self.tries:
             self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
@@ -126,8 +110,8 @@ class SolveJob(Job):
 class TrajectoryJob(Job):
     """Every step of every side. The task's rules are looked at, to be shown, but never change the run."""
 
-    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], steps: int, seed: int):
-        super().__init__(solver, problem, samplers, steps)
+    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], seed: int):
+        super().__init__(solver, problem, samplers)
         self.first_valid: list[int | None] = [None] * len(samplers)
         self.left = len(samplers)
         self.pending.extend(Lane(self, side, seed) for side in range(len(samplers)))
@@ -146,7 +130,7 @@ class TrajectoryJob(Job):
             "violations": int(look.state_violations[row].sum()),
             "first_valid": self.first_valid[lane.side],
             "steps": self.steps,
-            "calls": self.steps * calls_per_step(lane.sampler.name),
+            "calls": lane.sampler.calls,
             "seconds": round(lane.seconds, 4),
         }
         self.finished = self.left == 0
@@ -158,14 +142,12 @@ class TrajectoryJob(Job):
 class RaceJob(Job):
     """Final states from many seeds, scored as `letgo evaluate` does."""
 
-    def __init__(
-        self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], steps: int, seed: int, count: int
-    ):
-        super().__init__(solver, problem, samplers, steps)
+    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], seed: int, count: int):
+        super().__init__(solver, problem, samplers)
         seeds = [(seed + i) % 2**32 for i in range(count)]
         self.pending.extend(Lane(self, side, s) for s in seeds for side in range(len(samplers)))
         self.left = len(self.pending)
-        self.total, self.walked, self.noted = self.left * steps, 0, time.monotonic()
+        self.total, self.walked, self.noted = self.left * self.steps, 0, time.monotonic()
         self.wins, self.runs = [0] * len(samplers), [0] * len(samplers)
 
     def step(self, lane: Lane, look: Look, row: int) -> None:

@@ -56,7 +56,7 @@ class Batch:
         self.lanes, first = lanes, lanes[0].job
         self.solver = first.solver
         # Elsewhere than on the CPU's fast path the rounding of a product depends on the batch, and answers must not.
-        padded = lanes + [lanes[0]] * (0 if self.solver.fast_cpu else width(self.solver) - len(lanes))
+        padded = lanes + [lanes[0]] * (width(self.solver) - len(lanes) if self.solver.engine.pads else 0)
         self.problem = Problem.cat([lane.job.problem for lane in padded])
         seeds = tuple(lane.seed for lane in padded)
         instance = identities(self.problem).to(self.solver.device)
@@ -65,7 +65,7 @@ class Batch:
         sampler = lanes[0].sampler
         self.clues = self.solver.clues(self.problem)
         self.steps = first.steps
-        self.snapshots = self.solver.run(self.problem, noise, sampler.rule, self.steps, sampler.soft_until)
+        self.snapshots = self.solver.walk(self.problem, noise, sampler)
 
     def live(self) -> list[tuple[int, Lane]]:
         return [(row, lane) for row, lane in enumerate(self.lanes) if lane.open and not lane.job.over]

@@ -29,7 +29,6 @@ from letgo.app.schemas import (
     Parsed,
     PuzzleRequest,
     RaceRequest,
-    RuleName,
     RuleSettings,
     Seed,
     SolveRequest,
@@ -151,15 +150,10 @@ class Held:
         if self.scheduler is not None:
             self.scheduler.close()
 
-    def samplers(self, solver: Any, rules: list[RuleName | RuleSettings]) -> list[Any]:
-        from letgo.app.jobs import Sampler
 
-        full = [rule if isinstance(rule, RuleSettings) else RuleSettings(rule=rule) for rule in rules]
-        return [Sampler.of(solver, r.rule, r.soft_until, **_settings(r)) for r in full]
-
-
-def _settings(request: RuleSettings | SolveRequest) -> dict[str, float | None]:
-    return {"sigma": request.sigma, "tau_start": request.tau_start, "variance": request.variance}
+def _sampler(solver: Any, request: RuleSettings | SolveRequest, steps: int | None) -> Any:
+    names = ("sigma", "tau_start", "variance", "soft_until")
+    return solver.sampler(request.rule, steps, **{name: getattr(request, name) for name in names})
 
 
 def _add_questions(app: FastAPI, held: Held) -> None:
@@ -248,13 +242,12 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         """Solve one puzzle: the record of `letgo solve --json`."""
 
         def prepare() -> Any:
-            from letgo.app.jobs import Sampler, SolveJob
+            from letgo.app.jobs import SolveJob
 
             _wait(held.catalog)
             _, solver = held.catalog.pick(request.task, request.model)
-            sampler = Sampler.of(solver, request.rule, request.soft_until, **_settings(request))
-            problem, steps = parse(solver, request.puzzle), solver.steps(request.steps)
-            return SolveJob(solver, problem, sampler, steps, request.tries, request.seed)
+            sampler, problem = _sampler(solver, request, request.steps), parse(solver, request.puzzle)
+            return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)
         from letgo.app.events import answer
@@ -274,8 +267,8 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         def prepare() -> tuple[Any, dict[str, Any]]:
             from letgo.app.jobs import TrajectoryJob
 
-            name, solver, problem, samplers, steps = _prepare(held, request)
-            job = TrajectoryJob(solver, problem, samplers, steps, request.seed)
+            name, solver, problem, samplers = _prepare(held, request)
+            job = TrajectoryJob(solver, problem, samplers, request.seed)
             return job, _opening(name, job, request.seed)
 
         return await _stream(held, prepare)
@@ -287,18 +280,19 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         def prepare() -> tuple[Any, dict[str, Any]]:
             from letgo.app.jobs import RaceJob
 
-            name, solver, problem, samplers, steps = _prepare(held, request)
-            job = RaceJob(solver, problem, samplers, steps, request.seed, request.count)
+            name, solver, problem, samplers = _prepare(held, request)
+            job = RaceJob(solver, problem, samplers, request.seed, request.count)
             return job, {**_opening(name, job, request.seed), "count": request.count}
 
         return await _stream(held, prepare)
 
 
-def _prepare(held: Held, request: TrajectoryRequest) -> tuple[str, Any, Any, list[Any], int]:
+def _prepare(held: Held, request: TrajectoryRequest) -> tuple[str, Any, Any, list[Any]]:
     _wait(held.catalog)
     name, solver = held.catalog.pick(request.task, request.model)
     problem = parse(solver, request.puzzle)
-    return name, solver, problem, held.samplers(solver, request.rules), solver.steps(request.steps)
+    rules = [rule if isinstance(rule, RuleSettings) else RuleSettings(rule=rule) for rule in request.rules]
+    return name, solver, problem, [_sampler(solver, rule, request.steps) for rule in rules]
 
 
 def _opening(name: str, job: Any, seed: int) -> dict[str, Any]:
@@ -307,7 +301,7 @@ def _opening(name: str, job: Any, seed: int) -> dict[str, Any]:
         "model": name,
         "task": job.solver.config.task,
         "puzzle": job.solver.task.format_clues(job.problem)[0],
-        "rules": [{"rule": s.name, "settings": s.settings} for s in job.samplers],
+        "rules": [{"rule": s.rule, "settings": s.settings} for s in job.samplers],
         "steps": job.steps,
         "seed": seed,
         "version": __version__,

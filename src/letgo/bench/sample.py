@@ -14,11 +14,10 @@ from letgo.bench.clock import Memory, builds, copy_bandwidth, matmul_peak, proce
 from letgo.bench.report import head, share, spread
 from letgo.bench.scheduler import agreement, make_scheduler, scheduler_loop
 from letgo.bench.work import Work
-from letgo.checkpoints import load_model, shipped
+from letgo.config import Config
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
-from letgo.kernels import ddpm
-from letgo.presets import Config
+from letgo.runs import load_model, shipped
 from letgo.solver import Solver
 
 
@@ -48,13 +47,13 @@ def bench_sample(
     plain = Solver(config, network, device.type, fast=False, threads=threads)
     batch = batch or (ours.default_batch() if gpu else 16)
     steps = steps or (200 if gpu else 20)
-    problem = instances(ours.task, None, batch, 0)
+    problem = source_of(ours.task).draw("test", None, batch, 0)
     precisions = {"ours": precision, "plain": plain.precision, "diffusers": plain.precision}
     peaks = {kind: matmul_peak(device, kind == "bf16") for kind in set(precisions.values())}
     work, peak = Work.of(config, problem[:1], gpu), peaks[precision]
     notes: dict[str, dict[str, Any]] = {}
     works: dict[str, Callable[[], object]] = {
-        name: partial(solver.sample, problem, ddpm, steps, batch=batch)
+        name: partial(solver.sample, problem, solver.sampler("ddpm", steps), batch=batch)
         for name, solver in (("ours", ours), ("plain", plain))
     }
     try:
@@ -109,4 +108,4 @@ def bench_sample(
 
 
 def _captured(solver: Solver) -> int:
-    return 0 if solver.loop is None else len(solver.loop.steps)
+    return len(getattr(solver.engine, "steps", ()))  # of the graph engine alone

@@ -12,11 +12,10 @@ from unittest import mock
 import torch
 from torch import nn
 
+from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.kernels import ddpm
 from letgo.paths import CosinePath
 from letgo.pinning import Clues
-from letgo.presets import Config
 from letgo.rng import KERNEL, START, Noise
 from letgo.shapes import State
 from letgo.solver import Solver
@@ -80,5 +79,5 @@ def agreement(config: Config, network: nn.Module, problem: Problem, steps: int) 
         return noise.normal(step, KERNEL if step else START, cells, dim)
 
     theirs = scheduler_loop(solver, make_scheduler(config, steps), problem, clues, draw)
-    *_, last = solver.run(problem, noise, ddpm, steps)
+    *_, last = solver.walk(problem, noise, solver.sampler("ddpm", steps))
     return float((last.x - theirs).abs().max())

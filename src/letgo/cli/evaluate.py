@@ -18,44 +18,37 @@ def add(parser: argparse.ArgumentParser) -> None:
     passes = "k of pass@k, and of the network's own choice"
     parser.add_argument("--passes", type=options.at_least(1), default=1, help=passes)
     parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
+    parser.add_argument("--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them")
     options.report(parser)
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import own_name, write_json
+    from dataclasses import replace
+
     from letgo.data.files import refuse_unwritable
     from letgo.data.source import source_of
-    from letgo.evaluate import evaluate
+    from letgo.evaluation import evaluate_model
     from letgo.progress import Progress
+    from letgo.runs import own_name, write_json
     from letgo.solver import load
 
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
-    source = source_of(solver.task, args.data)
-    problem = source.draw("test", args.regime, args.count, args.seed)
     options.warn_of_other_steps(solver, args.rule, args, args.regime)
-    if (remark := source.remark(args.regime)) and not args.quiet:
+    if (remark := source_of(solver.task, args.data).remark(args.regime)) and not args.quiet:
         print(f"letgo: {remark}", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
-    scores = evaluate(
-        solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show, args.regime,
-        **options.settings(args),
-    )  # fmt: skip
-    report = {
-        "model": own_name(args.model),
-        "regime": "file" if source.own_clues(problem) else args.regime or source.regimes[0],
-        **scores,
-        "command": args.command_line,
-    }
+    names = ("rule", "regime", "steps", "count", "passes", "seed", "data", "shard", "batch")
+    given: dict[str, Any] = {name: getattr(args, name) for name in names} | options.settings(args)
+    measured = evaluate_model(solver, **given, progress=show)
+    report = replace(measured, model=own_name(args.model), command=args.command_line).as_dict()
     if args.out:
         write_json(args.out, report)
-    if args.json:
-        print(json.dumps(report, indent=2))
-    else:
-        print(summary(report))
+    print(json.dumps(report, indent=2) if args.json else summary(report))
     if report["codeword_distance"]["value"] is None and not args.quiet:
         print(f"letgo: the sampler diverged: {report['steps']} steps are too few for this sigma", file=sys.stderr)
     return 0

@@ -19,6 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--json", "one object with boards, their validity and the rate")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 
@@ -28,16 +29,16 @@ def run(args: argparse.Namespace) -> int:
     solver = options.load_solver(args.name, args)
     problem, name = solver.empty(args.count), args.rule or solver.generation_rule()
     options.warn_of_other_steps(solver, name, args, solver.generation)
-    rule, used = solver.rule(name, regime=solver.generation, **options.settings(args))  # pyright: ignore[reportArgumentType]
+    sampler = solver.sampler(name, args.steps, solver.generation, **options.settings(args))
     show = Progress("sampled", args.progress, args.quiet)
-    boards = solver.draw(problem, rule, args.steps, args.seed, args.tries, args.batch, args.soft_until, show)
+    boards = solver.draw(problem, sampler, args.seed, args.tries, args.batch, show)
     valid = solver.task.validate(boards, problem)
     lines = solver.task.format(boards, problem)
     if args.json:
         from letgo.metrics import Rate
 
         rate = Rate(int(valid.sum()), len(valid)).as_dict()
-        print(json.dumps({"model": solver.config.name, "rule": name, "settings": used, "seed": args.seed,
+        print(json.dumps({"model": solver.config.name, "rule": name, "settings": sampler.settings, "seed": args.seed,
                           "precision": solver.sample_precision, "validity": rate, "boards": lines,
                           "valid": valid.tolist()}))  # fmt: skip
         return 0

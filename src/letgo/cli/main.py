@@ -24,6 +24,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "presets": "list the training presets",
     "train": "train a preset, or go on with a run",
     "evaluate": "measure a model with a rule",
+    "merge": "join the reports of parts of a measurement",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, the plain path and a diffusers loop",
     "reproduce": "measure the paper's tables and write the page of results",
@@ -133,4 +134,8 @@ def dispatch(words: list[str]) -> int:
         prog = f"letgo {verb}" if verb else "letgo"
         raise LetgoError(f"unrecognized arguments: {' '.join(rest)}; see `{prog} --help`")
     args.command_line = "letgo " + shlex.join(words)
+    if getattr(args, "own_task", None) is not None:
+        from letgo import tasks
+
+        args.own_task = tasks.load(args.own_task)
     return import_module(f"letgo.cli.{args.command}").run(args)

@@ -109,6 +109,11 @@ def common(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--debug", "show the traceback of an error")
 
 
+def own_task(parser: argparse.ArgumentParser) -> None:
+    text = "a task of one's own: the class that this file defines"
+    parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
+
+
 def device(parser: argparse.ArgumentParser, default: str = "auto", text: str = "auto, cpu, cuda or mps") -> None:
     parser.add_argument("--device", default=default, help=text)
 
@@ -146,7 +151,7 @@ def sampler(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace) -> dict[str, float | None]:
-    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance")}
+    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
 
 
 def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:

@@ -38,14 +38,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--json", "one JSON object per puzzle")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import shipped
     from letgo.data.puzzles import parse_puzzles, read_puzzles
     from letgo.data.source import source_of
     from letgo.progress import Progress
+    from letgo.runs import shipped
     from letgo.tasks import TASKS
 
     started = time.perf_counter()
@@ -71,10 +72,9 @@ def run(args: argparse.Namespace) -> int:
         problem = source.draw("test", None, 1, args.seed) if puzzle is None else solver.task.parse(puzzle)
     tries = args.tries or (1 if args.no_verify else 10)
     show = Progress("solved", args.progress, args.quiet or len(problem) == 1)
-    settings = {**options.settings(args), "soft_until": args.soft_until}
     options.warn_of_other_steps(solver, args.rule, args)
     answers = solver.solve(
-        problem, args.rule, args.steps, tries, args.seed, not args.no_verify, args.batch, show, **settings
+        problem, args.rule, args.steps, tries, args.seed, not args.no_verify, args.batch, show, **options.settings(args)
     )
     show.close()
     _print_answers(solver, problem, answers, args, example)
@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     """NAME is a task or a model; a first word that is neither is a puzzle."""
-    from letgo.checkpoints import is_folder, shipped
     from letgo.presets import PRESETS
+    from letgo.runs import is_folder, shipped
     from letgo.tasks import TASKS
 
     if not words or words[0] == "":

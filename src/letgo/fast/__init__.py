@@ -1,10 +1,14 @@
-"""Hand-written kernels behind the interface of the plain network, used only where the machine has what they need."""
+"""Engines by device, and hand-written kernels that are used only where the machine has what they need."""
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
+from letgo.fast.cpu import Cpu
+from letgo.fast.engine import Engine, Plain
 from letgo.models.transformer import Transformer
+from letgo.paths import Path
 
 
 def supported(network: nn.Module) -> bool:
@@ -17,4 +21,15 @@ def supported(network: nn.Module) -> bool:
     return fits and network.positions.shape[1] <= attention.MOST_CELLS and network.dropout <= attention.MOST_DROPOUT
 
 
-__all__ = ["supported"]
+def pick_engine(network: nn.Module, path: Path, device: torch.device, precision: str, fast: bool) -> Engine:
+    """The fastest engine that this device and precision have; without `fast` the plain one."""
+    if fast and device.type == "cpu":
+        return Cpu(network, path, device, precision)
+    if fast and device.type == "cuda" and precision == "bf16":
+        from letgo.fast.loop import Graph
+
+        return Graph(network, path, device, precision)
+    return Plain(network, path, device, precision)
+
+
+__all__ = ["Engine", "pick_engine", "supported"]

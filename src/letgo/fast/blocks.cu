@@ -169,6 +169,7 @@ __device__ __forceinline__ void store(u16* to, const Tile c, const Lane& l) {
         if (l.in1) *(u32*)(q + j * 64) = pack(c[j][2], c[j][3]);
     }
 }
+__device__ __forceinline__ void prefetch(const char* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 // Cells that this warp will load for its next block, on their way into the L2 cache: a lane asks for 128 bytes at a time.
 template <class Kind>
 __device__ __forceinline__ void hint(const Kind* from, int M, int block) {
@@ -176,7 +177,7 @@ __device__ __forceinline__ void hint(const Kind* from, int M, int block) {
     if (first + 16 > M) return;
     const char* at = (const char*)(from + place(blockIdx.y * padded(M) + first, 0, D)) + lane * 128;
 #pragma unroll
-    for (int i = 0; i < (int)sizeof(Kind) / 2; i++) asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i * 4096));
+    for (int i = 0; i < (int)sizeof(Kind) / 2; i++) prefetch(at + i * 4096);
 }
 template <int steps>
 __device__ __forceinline__ void pack(u32 (*a)[4], const float (*c)[4]) {
@@ -310,13 +311,16 @@ __device__ __forceinline__ float later(const float* constant) {
     asm volatile("ld.volatile.shared.f32 %0, [%1];" : "=f"(value) : "r"(address(constant)) : "memory");
     return value;
 }
+__device__ __forceinline__ float tanh_fast(float x) {
+    float t;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(x));
+    return t;
+}
 // Phi(u) by the hyperbolic tangent of an odd polynomial, fitted so that gelu = u Phi(u) would be right to 3e-5 with an
 // exact tangent; the hardware's is right to 5e-4, less than bf16 shows.
 __device__ __forceinline__ float normal_cdf(float u, float most) {  // most: 36
     const float z = fminf(u * u, most);
-    float t;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(u * (0.7975079f + z * (0.037005596f + z * -0.00035151f))));
-    return 0.5f + 0.5f * t;
+    return 0.5f + 0.5f * tanh_fast(u * (0.7975079f + z * (0.037005596f + z * -0.00035151f)));
 }
 __device__ __forceinline__ float gelu_slope(float u, float cdf) {
     return cdf + u * 0.3989422804014327f * exp2_fast(u * u * -0.7213475204444817f);
@@ -510,7 +514,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mlp_backward(
         pack<8>(a, c);
         store<8>(dstep2, a, 0, D, l);
         put(d, a, l);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        show();
     }
     clear(c);
     const u64 down = rows_down(shared, 0), across = rows_across(shared, 0);

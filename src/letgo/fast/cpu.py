@@ -1,13 +1,24 @@
-"""The Transformer forward on a CPU: weights packed once for oneDNN, products fused with GELU and residual sums."""
+"""The engine for a CPU: weights packed once for oneDNN, products fused with GELU and residual sums."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from letgo.fast.engine import Engine
 from letgo.models.transformer import Block, Transformer
+from letgo.paths import Path
+from letgo.pinning import Clues
+from letgo.rng import Noise, NoiseAhead
+from letgo.samplers import Sampler
+from letgo.sampling import Denoise, Snapshot, Walk
 from letgo.shapes import State, Time
+
+CELLS = 1296  # of a batch: beyond 16 boards of 81 cells a core gains nothing
 
 
 def available() -> bool:
@@ -72,3 +83,46 @@ class PackedTransformer:
         for block in self.blocks:
             x = block(x, len(x_t))
         return self.network.read(x.unflatten(0, (len(x_t), -1)))
+
+
+def packs(network: nn.Module) -> bool:
+    """Whether the engine can pack this network; others it calls as they are."""
+    return isinstance(network, Transformer) and available()
+
+
+class Cpu(Engine):
+    """Batches of any size with one row of t for all boards.
+
+    Then no product's shape depends on the batch but by whole boards, and a board has the same bits in any company.
+    """
+
+    pads = False
+
+    def __init__(self, network: nn.Module, path: Path, device: torch.device, precision: str):
+        super().__init__(network, path, device, precision)
+        half, self.packed = precision == "bf16", packs(network)
+        self.cast = torch.autocast("cpu", torch.bfloat16) if half and not self.packed else nullcontext()
+        self.forward = network
+        if isinstance(network, Transformer) and self.packed:
+            self.forward = PackedTransformer(network, torch.bfloat16 if half else torch.float32)
+
+    def denoise(self, context: Tensor | None) -> Denoise:
+        def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
+            with self.cast:
+                return self.forward(x_t, t, context, *memory)
+
+        return denoise
+
+    def walk(
+        self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
+    ) -> Iterator[Snapshot]:
+        return super().walk(sampler, clues, NoiseAhead.of(noise), context, walk)
+
+    def batch(self, cells: int) -> int:
+        return max(1, CELLS // cells)
+
+    def size(self, batch: int, boards: int) -> int:
+        return min(batch, boards)
+
+    def smaller(self, whole: int, size: int, left: int, cells: int) -> int:
+        return left

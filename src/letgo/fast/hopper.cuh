@@ -25,6 +25,9 @@ __device__ __forceinline__ void await(u64* bar, int parity) {
                      address(bar)), "r"(parity) : "memory");
 }
 
+// What a thread wrote to shared memory, to be seen by the products that follow.
+__device__ __forceinline__ void show() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // A matrix of cores as wgmma sees it: `deep` bytes to the next core in the direction of the sum, `wide` in the other.
 __device__ __forceinline__ u64 cores(const u16* at, int deep, int wide) {
     const u64 start = (u32)__cvta_generic_to_shared(at) >> 4;

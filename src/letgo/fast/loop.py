@@ -1,4 +1,4 @@
-"""Algorithm 1 on a GPU: one whole step compiled and captured in a CUDA graph, replayed with no work on the host.
+"""The engine for CUDA: one whole step compiled and captured in a graph, replayed with no work on the host.
 
 Everything that differs from run to run lies in buffers of fixed shape and place: states, clues, times, seeds, and also
 sigma, tau_start and the variance. `sampling.trajectory` is the plain twin.
@@ -20,12 +20,14 @@ from torch import Tensor, nn
 
 from letgo.errors import LetgoError
 from letgo.fast.cuda import captured, many_builds
+from letgo.fast.engine import Engine
 from letgo.kernels import EulerMaruyama, Kernel, Rule, Tempered, Transition, euler_maruyama
 from letgo.models.transformer import Transformer
-from letgo.paths import GaussianPath
+from letgo.paths import Path
 from letgo.pinning import Clues
 from letgo.rng import Noise, as_int64
-from letgo.sampling import Grid, Snapshot, checked_grid, reverse_step, starting_state
+from letgo.samplers import Sampler
+from letgo.sampling import Denoise, Grid, Snapshot, Walk, checked_grid, reverse_step, starting_state
 from letgo.shapes import State, Time
 
 MOST_STEPS = 4096  # that one graph has room for; longer runs get their own
@@ -50,10 +52,12 @@ class Buffers:
     instance: Int[Tensor, "batch"]
     attempt: Int[Tensor, "batch"]
     count: Int[Tensor, "many"]
+    failed: Int[Tensor, ""]  # the first step at which the network's answer to a finite state was not finite, or 0
     context: Tensor | None
+    memory: Tensor | None
 
     @staticmethod
-    def like(clues: Clues, context: Tensor | None, steps: int) -> Buffers:
+    def like(clues: Clues, context: Tensor | None, memory: Tensor | None, steps: int) -> Buffers:
         values, given = clues.values, clues.given
         whole = torch.zeros(len(values), dtype=torch.int64, device=values.device)
         return Buffers(
@@ -69,7 +73,9 @@ class Buffers:
             instance=torch.zeros_like(whole),
             attempt=torch.zeros_like(whole),
             count=torch.arange(values[0].numel(), device=values.device),
+            failed=whole.new_zeros(()),
             context=None if context is None else torch.zeros_like(context),
+            memory=None if memory is None else torch.zeros_like(memory),
         )
 
 
@@ -89,27 +95,38 @@ def numbers_of(rule: Rule, times: Grid) -> tuple[Float[Tensor, "steps"], float]:
     return rule.sigma_at(t.view(-1, 1, 1)).flatten() if isinstance(rule, EulerMaruyama) else torch.zeros_like(t), spread
 
 
-def advance(network: nn.Module, path: GaussianPath, kind: Kind, soft_until: float, b: Buffers) -> None:
-    """`reverse_step` from the buffers to the buffers."""
+def bound(network: nn.Module, context: Tensor | None) -> Denoise:
+    """The network as a step calls it, in bf16 on a GPU."""
 
-    def denoise(x_t: State, t: Time) -> State:
+    def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
         half = torch.autocast("cuda", torch.bfloat16) if x_t.device.type == "cuda" else nullcontext()
         with half:
-            return network(x_t, t.expand(len(x_t), 1, 1), b.context)
+            return network(x_t, t.expand(len(x_t), 1, 1), context, *memory)
+
+    return denoise
+
+
+def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Buffers) -> None:
+    """`reverse_step` from the buffers to the buffers."""
 
     def rule(step: Transition) -> Kernel:
         if kind is EulerMaruyama:
             kernel = euler_maruyama(step, b.sigmas.index_select(0, now).view(1, 1, 1))
         else:
             kernel = kind(step)
-        return Kernel(kernel.center, kernel.scale * b.spread)
+        return kernel.spread(b.spread)
 
     now = b.done.view(1)
-    t, s = b.times.index_select(0, now).view(1, 1, 1), b.times.index_select(0, now + 1).view(1, 1, 1)
+    times = tuple(b.times.index_select(0, now + i).view(1, 1, 1) for i in (0, 1))
     clues, noise = Clues(b.values, b.given, soft_until), Noise(b.seed, b.instance, b.attempt, b.count)
-    x_s, x0_hat = reverse_step(denoise, path, rule, b.x, t, s, clues, noise, b.done + 1)
-    b.x.copy_(x_s)
+    walk = Walk(b.x, b.memory, b.done)
+    after, x0_hat = reverse_step(bound(network, b.context), path, rule, walk, (times[0], times[1]), clues, noise)
+    broken = b.x.isfinite().all() & ~x0_hat.isfinite().all() & (b.failed == 0)
+    b.failed.copy_(torch.where(broken, b.done + 1, b.failed))
+    b.x.copy_(after.x)
     b.x0_hat.copy_(x0_hat)
+    if b.memory is not None and after.memory is not None:
+        b.memory.copy_(after.memory)
     b.done.add_(1)
 
 
@@ -163,38 +180,53 @@ class Step:
         b.attempt.copy_(noise.attempt)
         if b.context is not None and context is not None:
             b.context.copy_(context)
+        b.failed.zero_()
 
-    def place(self, x_t: State, done: int) -> None:
-        self.buffers.x.copy_(x_t)
-        self.buffers.done.fill_(done)
+    def place(self, walk: Walk) -> None:
+        self.buffers.x.copy_(walk.x)
+        self.buffers.done.fill_(int(walk.done))
+        if self.buffers.memory is not None and walk.memory is not None:
+            self.buffers.memory.copy_(walk.memory)
+
+    def check(self) -> None:
+        if step := int(self.buffers.failed):
+            raise LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
 
 
-class Loop:
+class Graph(Engine):
     """One network's reverse loop. A step is built once per kind of rule, shape, t* and shape of the context."""
 
-    def __init__(self, network: nn.Module, path: GaussianPath, compiled: bool = True):
+    def __init__(self, network: nn.Module, path: Path, device: torch.device, precision: str, compiled: bool = True):
         from letgo.fast import supported
 
-        self.path, self.compiled = path, compiled
-        self.network = network
+        super().__init__(network, path, device, precision)
+        self.plain, self.compiled = network, compiled
         if compiled and isinstance(network, Transformer) and supported(network):
             self.network = Fused(network)
         self.steps: dict[tuple[tuple[Any, ...], int], Step] = {}
         self.latest: tuple[Any, ...] = ()
         self.pool: Any = None
-        self.building = 0.0  # seconds spent on building steps
+        self.building = 0.0
 
-    def step(self, rule: Rule, count: int, clues: Clues, context: Tensor | None) -> Step:
+    def denoise(self, context: Tensor | None) -> Denoise:
+        return bound(self.plain, context)
+
+    def step(self, sampler: Sampler, walk: Walk, clues: Clues, context: Tensor | None) -> Step:
         """The step for such inputs, built where it is new."""
-        kind, room = kind_of(rule), MOST_STEPS * -(-count // MOST_STEPS)
+        kind, room = kind_of(sampler.build()), MOST_STEPS * -(-sampler.steps // MOST_STEPS)
         batch, *shape = clues.values.shape
         about = None if context is None else (context.shape[1:], context.dtype)
-        self.latest = (kind, room, *shape, clues.values.device, clues.soft_until, about)
+        self.latest = (kind, room, *shape, clues.values.device, clues.soft_until, about, walk.memory is None)
         if (self.latest, batch) not in self.steps:
             started = time.perf_counter()
-            self.steps[self.latest, batch] = self._build(kind, Buffers.like(clues, context, room), clues.soft_until)
+            buffers = Buffers.like(clues, context, walk.memory, room)
+            self.steps[self.latest, batch] = self._build(kind, buffers, clues.soft_until)
             self.building += time.perf_counter() - started
         return self.steps[self.latest, batch]
+
+    def smaller(self, whole: int, size: int, left: int, cells: int) -> int:
+        """Only to sizes that are built already: compiling takes longer than what is left."""
+        return min([size, *(step for step in self.sizes() if step >= left)])
 
     def sizes(self) -> set[int]:
         """Batch sizes that the latest step has been built for."""
@@ -222,38 +254,41 @@ class Loop:
             ) from error
         return step
 
-    def final(self, rule: Rule, times: Grid, clues: Clues, noise: Noise, context: Tensor | None = None) -> State:
-        """The last state alone: nothing is looked at on the way."""
-        times = checked_grid(times)
-        step = self.step(rule, len(times) - 1, clues, context)
-        step.owner = None
-        step.load(rule, times, clues, noise, context)
-        step.place(starting_state(noise, clues, self.path), 0)
+    def begin(self, clues: Clues, noise: Noise, context: Tensor | None) -> Walk:
+        """x_T. Of a network with memory its shape is asked for; a board without one begins with zeros."""
+        x = starting_state(noise, clues, self.path)
+        if not getattr(self.plain, "remembers", False):
+            return Walk(x)
         with torch.no_grad():
-            for _ in range(len(times) - 1):
+            answer = bound(self.plain, context)(x, torch.ones(1, 1, 1, device=x.device))
+        return Walk(x, torch.zeros_like(answer[1]))
+
+    def finish(self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None) -> State:
+        times, walk = checked_grid(sampler.times()), self.begin(clues, noise, context)
+        step = self.step(sampler, walk, clues, context)
+        step.owner = None
+        step.load(sampler.build(), times, clues, noise, context)
+        step.place(walk)
+        with torch.no_grad():
+            for _ in range(sampler.steps):
                 step.work()
+        step.check()
         return step.buffers.x.clone()
 
-    def run(
-        self,
-        rule: Rule,
-        times: Grid,
-        clues: Clues,
-        noise: Noise,
-        context: Tensor | None = None,
-        x_t: State | None = None,
-        done: int = 0,
+    def walk(
+        self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
     ) -> Iterator[Snapshot]:
-        """`trajectory`, or what is left of it when `x_t` is the state after `done` steps."""
-        times = checked_grid(times)
-        step, mine = self.step(rule, len(times) - 1, clues, context), object()
-        x_t = starting_state(noise, clues, self.path) if x_t is None else x_t
-        for i, reached in enumerate(times.tolist()[done + 1 :], start=done):
+        times, mine = checked_grid(sampler.times()), object()
+        walk = self.begin(clues, noise, context) if walk is None else walk
+        step, first = self.step(sampler, walk, clues, context), int(walk.done)
+        for i, reached in enumerate(times.tolist()[first + 1 :], start=first):
             if step.owner is not mine:  # the first step, or another run took the buffers since
-                step.load(rule, times, clues, noise, context)
-                step.place(x_t, i)
+                step.load(sampler.build(), times, clues, noise, context)
+                step.place(walk)
                 step.owner = mine
             with torch.no_grad():
                 step.work()
-            x_t = step.buffers.x.clone()
-            yield Snapshot(i + 1, reached, x_t, step.buffers.x0_hat.clone())
+            step.check()
+            memory = None if step.buffers.memory is None else step.buffers.memory.clone()
+            walk = Walk(step.buffers.x.clone(), memory, i + 1)
+            yield Snapshot(i + 1, reached, walk.x, step.buffers.x0_hat.clone(), memory)

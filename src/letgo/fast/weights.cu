@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) weight_gradients(
     const int start = blockIdx.y * chunk, end = min(start + chunk, M), count = (end - start + DEEP - 1) / DEEP;
     u16* ones = shared + RING * 2 * TILE;
     if (threadIdx.x < 64) ((u32*)ones)[threadIdx.x] = 0x3F803F80u;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    show();
     prepare(bars, RING);
 
     auto refill = [&](int s) {  // by one thread
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) weight_gradients(
         if (left < DEEP) {  // the last cells: whatever lies beyond them counts as zero
             for (int i = threadIdx.x; i < DEEP * D; i += 256)
                 if (i / (8 * D) * 8 + i / 8 % 8 >= left) shared[at * 2 * TILE + i] = shared[(at * 2 + 1) * TILE + i] = 0;
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            show();
             __syncthreads();
         }
         begin();

@@ -17,31 +17,40 @@ from letgo.shapes import State, Time
 
 @runtime_checkable
 class Denoiser(Protocol):
-    """f(x_t, t) = x0_hat; with its context bound it is a Transition's `denoise`."""
+    """f(x_t, t) = x0_hat; with its context bound it is a Transition's `denoise`.
+
+    A network with `remembers = True` takes a fourth argument, what it returned beside x0_hat at the step before; None
+    means zeros.
+    """
 
     def __call__(self, x_t: State, t: Time, context: Tensor | None = None) -> State: ...
+
+
+def _with_context(network: Callable[..., State], x_t: State, t: Time, context: Tensor | None) -> State:
+    """A network without a context need not take one."""
+    return network(x_t, t) if context is None else network(x_t, t, context)
 
 
 class VelocityDenoiser(nn.Module):
     """How a foreign velocity network (rectified flow) enters: converted once, at the door."""
 
-    def __init__(self, network: Callable[[State, Time], State], path: GaussianPath):
+    def __init__(self, network: Callable[..., State], path: GaussianPath):
         super().__init__()
         self.network, self.path = network, path
 
     def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        return self.path.x0_from_velocity(x_t, self.network(x_t, t), t)
+        return self.path.x0_from_velocity(x_t, _with_context(self.network, x_t, t, context), t)
 
 
 class NoiseDenoiser(nn.Module):
     """How a foreign noise network (eps-prediction) enters."""
 
-    def __init__(self, network: Callable[[State, Time], State], path: GaussianPath):
+    def __init__(self, network: Callable[..., State], path: GaussianPath):
         super().__init__()
         self.network, self.path = network, path
 
     def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        return self.path.x0_from_eps(x_t, self.network(x_t, t), t)
+        return self.path.x0_from_eps(x_t, _with_context(self.network, x_t, t, context), t)
 
 
 class ExactDenoiser:

@@ -11,9 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo import __version__, metrics
-from letgo.checkpoints import shipped
 from letgo.errors import LetgoError
-from letgo.evaluate import device_name
+from letgo.machine import device_name
 from letgo.paper import (
     O3_CLUES,
     O3_DRAWS,
@@ -27,6 +26,7 @@ from letgo.paper import (
 from letgo.reproduce.measure import Session, about, settings_for
 from letgo.reproduce.store import COVERAGE, SOLUTIONS, Report
 from letgo.rng import data_rng
+from letgo.runs import shipped
 from letgo.shapes import Symbols
 from letgo.solver import Solver
 from letgo.tasks import Problem
@@ -55,11 +55,11 @@ def distinct_boards(
     if samples < 1:
         raise LetgoError(f"{samples} samples: ask for at least 1")
     chunk = min(samples, chunk or (CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch()))
-    made, _ = solver.rule(rule, regime=solver.generation)
+    sampler = solver.sampler(rule, steps, solver.generation)
     problem = solver.empty(chunk)
     found, valid = torch.empty(0, dtype=torch.long), 0
     for attempt in range(-(-samples // chunk)):
-        x = solver.sample(problem, made, steps, seed, attempt, batch)[: samples - attempt * chunk]
+        x = solver.sample(problem, sampler, seed, 1, attempt, batch)[: samples - attempt * chunk]
         boards = solver.codec.decode(x)
         boards = boards[solver.task.validate(boards, problem[: len(boards)])]
         valid += len(boards)
@@ -81,7 +81,7 @@ def coverage_report(solver: Solver, rule: str, samples: int, seed: int = 0, **op
     task = solver.task
     if not isinstance(task, Queens):
         raise LetgoError(f"coverage is counted for queens, whose boards can all be listed; not for {task.name}")
-    _, used = solver.rule(rule, regime=solver.generation)
+    used = solver.sampler(rule, regime=solver.generation).settings
     started = time.perf_counter()
     found, valid = distinct_boards(solver, rule, samples, seed=seed, **options)
     seconds = time.perf_counter() - started
@@ -132,10 +132,10 @@ def solutions_report(
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
-    made, used = solver.rule(rule)
+    sampler = solver.sampler(rule, steps)
     started = time.perf_counter()
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
-    boards = solver.codec.decode(solver.sample(each, made, steps, seed, 0, batch, None, progress))
+    boards = solver.codec.decode(solver.sample(each, sampler, seed, batch=batch, progress=progress))
     seconds = time.perf_counter() - started
     counts = [
         (mine[:, None] == theirs).all(2).sum(0)  # draws that equal each solution
@@ -147,8 +147,8 @@ def solutions_report(
     return {
         "task": solver.task.name,
         "rule": rule,
-        "settings": used,
-        "steps": solver.steps(steps),
+        "settings": sampler.settings,
+        "steps": sampler.steps,
         "puzzles": len(puzzles),
         "draws": draws,
         "seed": seed,

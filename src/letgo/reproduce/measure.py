@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from letgo import __version__
-from letgo.checkpoints import is_folder, locate, read_json, shipped
+from letgo.config import Config
 from letgo.data.source import source_of
-from letgo.evaluate import device_name, evaluate, instances
+from letgo.evaluation import evaluate
+from letgo.machine import device_name
 from letgo.metrics import Rate
 from letgo.paper import Column
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.reproduce.compare import ALIKE
 from letgo.reproduce.plan import SOLVED, TRIES, Limits, Need, merged, solve_columns, solve_needs, table_needs
 from letgo.reproduce.store import SOLVE, TUNE, Report, Store, sampler, seeded
+from letgo.runs import is_folder, locate, read_json, shipped
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 
@@ -97,7 +99,7 @@ class Session:
         if any(known[0] != task for known in self._problems):
             self._problems.clear()
         if key not in self._problems:
-            self._problems[key] = instances(task, regime, count, seed, self.data.get(task.name))
+            self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", regime, count, seed)
         return self._problems[key]
 
     def words(self, *words: str | int) -> str:
@@ -168,7 +170,7 @@ def settings_for(
         how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {rule}{data}`"
         session.leave_out(f"{where}, {rule}", f"not tuned yet: {how}")
         return None
-    return solver.rule(rule, regime=regime)[1]
+    return solver.sampler(rule, regime=regime).settings
 
 
 def measure(session: Session, need: Need, seed: int, where: str) -> None:
@@ -194,8 +196,8 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         return
     problem = session.problem(solver, need.regime, need.count, seed)
     show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    shared = (need.steps, need.passes, seed, session.batch, None, show, need.regime)
-    scores = evaluate(solver, need.rule, problem, *shared)
+    sampler = solver.sampler(need.rule, need.steps, need.regime)
+    scores = evaluate(solver, problem, sampler, need.passes, seed, session.batch, show).as_dict()
     report = {"model": name, "regime": need.regime, **scores, **facts, "command": command}
     session.store.add(name, report, SAME)
     session.say(line(report))

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import locked, read_json, write_json
 from letgo.errors import LetgoError
 from letgo.paper import Cell
+from letgo.runs import locked, read_json, write_json
 
 Report = dict[str, Any]
 

@@ -5,6 +5,7 @@ As text `0100/1010/0100/0000` and `1110/1110/1110/0001`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from letgo.errors import LetgoError, unknown
+from letgo.estimates import Column
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.task import Look, Problem, Task, solved
 
@@ -59,17 +61,17 @@ class Connectivity(Task):
         """Entries that differ from the reachability of the problem's adjacency."""
         return boards != reachability(_adjacency(problem)).flatten(1)
 
-    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
-        """IRED's scores of matrix entries, and whether 'all joined' would be right: the floor."""
-        floor = {"all_joined": ("rate", self.validate(torch.ones_like(tries[0]), problem))}
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
+        """IRED's element-wise scores, where the answers are known, and what the answer "all joined" would reach."""
+        boards, floor = tries[0], Column.of("rate", self.validate(torch.ones_like(tries[0]), problem))
         if not solved(problem, self):  # nothing to compare the entries with
-            return floor
-        truth, said = problem.solution > 0, tries[0] > 0
-        counts = [truth & said, truth, ~truth & ~said, ~truth]
+            return {"all_joined": floor}
+        truth, said = problem.solution > 0, boards > 0
+        counts = [truth & said, truth, ~truth & ~said, ~truth]  # a connected graph has no negative entry: pooled
         return {
-            "element_accuracy": ("share", (tries[0] == problem.solution).float().mean(1)),
-            "balanced_accuracy": ("balanced", torch.stack([count.sum(1).float() for count in counts], dim=1)),
-            **floor,
+            "element_accuracy": Column.of("share", (boards == problem.solution).float().mean(1)),
+            "balanced_accuracy": Column.of("balanced", torch.stack([count.sum(1) for count in counts], dim=1)),
+            "all_joined": floor,
         }
 
     @property

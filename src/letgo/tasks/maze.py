@@ -6,6 +6,7 @@ As text `.#S#./.#.../#G##./#.#../#....`, or the rows without '/'; an open cell m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from letgo.errors import LetgoError, unknown
+from letgo.estimates import Column
 from letgo.shapes import CellMask, PerBoard, Symbols
 from letgo.tasks.task import Look, Problem, Task, solved
 
@@ -76,13 +78,13 @@ class Maze(Task):
         neither = ~problem.given & (boards != OPEN) & (boards != PATH)
         return neither | broken & (ends | path & ~reached)
 
-    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
-        """App. H: a shortest way; and the share of marked cells, since marking all of them is valid too."""
-        shortest = torch.stack([path_length_optimal(board, problem) for board in tries], dim=1)
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
+        """App. H's 'length' in the first try and in any of them, and how much of the maze is marked."""
+        shortest = torch.stack([path_length_optimal(boards, problem) for boards in tries], dim=1)
         return {
-            "length": ("rate", shortest[:, 0]),
-            "length_at_k": ("any", shortest),
-            "marked_share": ("share", marked_share(tries[0], problem)),
+            "length": Column.of("rate", shortest[:, 0]),
+            "length_at_k": Column.of("any", shortest),
+            "marked_share": Column.of("share", marked_share(tries[0], problem)),
         }
 
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:

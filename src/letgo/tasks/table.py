@@ -64,6 +64,10 @@ class Table(Task):
         return self.cells // 2
 
     @property
+    def has_rules(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return bool(self.valid)
+
+    @property
     def separator(self) -> str:
         return "," if any(len(value) > 1 for value in self.values) else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import isqrt
 from typing import Any
@@ -14,6 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo.errors import LetgoError
+from letgo.estimates import Column
 from letgo.shapes import CellMask, PerBoard, Symbols
 
 
@@ -66,6 +67,7 @@ class Task(ABC):
     cells: int  # m of Table 2
     symbols: int  # d of Table 2
     regimes: tuple[str, ...]  # named clue regimes of Table 2; the first is the default
+    has_rules: bool = True  # whether `broken` can tell a wrong board; of rows without rules nothing is known
     generates: bool = True  # whether a board can be drawn from no clues at all; graphs and mazes answer a question
     context: str = ""  # what the network is told beside the clues, in words, where there is such a thing
     usual_clues: int | None = None  # of Table 2, where a regime may also be a number of clues
@@ -132,8 +134,8 @@ class Task(ABC):
         """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
         raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
 
-    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
-        """Scores that only this task has: a kind of `metrics.ESTIMATES` and a row of values for each instance."""
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> Mapping[str, Column]:
+        """What only this task is measured by: a row for each instance; `tries` are the boards of each pass."""
         return {}
 
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:

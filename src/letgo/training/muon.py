@@ -1,7 +1,7 @@
 """Muon (Jordan et al., 2024) for the matrices of a Transformer's blocks, Adam for all its other weights.
 
 A matrix moves along its averaged gradient made orthogonal, so that every direction in it moves alike. Models are rows
-of weights (see `letgo.trainer`); the state is Adam's, whose first moment serves as Muon's average.
+of weights (see `letgo.training.trainer`); the state is Adam's, whose first moment serves as Muon's average.
 """
 
 from __future__ import annotations

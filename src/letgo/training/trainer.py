@@ -6,10 +6,9 @@ belongs to model i % models.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,86 +17,52 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from letgo.codecs import Codec
+from letgo.config import Config
 from letgo.errors import LetgoError, unknown
 from letgo.fast import supported
 from letgo.fast.cuda import captured, many_builds
-from letgo.muon import Muon
+from letgo.objectives import Batch, Objective, averaged
+from letgo.paths import Path
 from letgo.pinning import Clues
-from letgo.presets import Config
 from letgo.shapes import CellMask, State, Symbols, Time
-from letgo.tasks import Problem
+from letgo.training.data import TrainingData
+from letgo.training.muon import Muon
 
 EMA_EVERY = 10  # steps between two updates of the average
 WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel is compiled and chosen
 
 
-def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
-    """k ~ U{0..cells-1} clues at random places (Table 2), drawn on the device.
-
-    One cell is never given, the others each with probability p ~ U(0, 1): how many are then is uniform, and no sort is
-    needed to place them.
-    """
-    hidden = torch.randint(cells, (batch, 1), device=device)
-    given = torch.rand(batch, cells, device=device) < torch.rand(batch, 1, device=device)
-    return given & (torch.arange(cells, device=device) != hidden)
-
-
 @dataclass(frozen=True)
-class TrainingData:
-    """Solved instances resident on the device, one byte per cell. Without `given`, clues are drawn at random."""
+class Recipe:
+    """How weights are optimised; the fields are those of `Config`. One model is trained for each seed."""
 
-    boards: Tensor
-    given: Tensor | None
-    context: Tensor | None
-    starts: Tensor | None = None  # where the instances of each stacked model begin; None: they are everybody's
+    batch: int = 256
+    steps: int = 2_000_000
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    warmup: int = 2_000
+    decay: float = 0.0
+    ema: float = 0.9999
+    precision: str = "auto"
+    seeds: tuple[int, ...] = (0,)
 
     @staticmethod
-    def of(problem: Problem | Sequence[Problem], masks: str, device: torch.device) -> TrainingData:
-        """One problem for all models, or as many as there are models."""
-        problems, starts = ([problem] if isinstance(problem, Problem) else problem), None
-        if len(problems) > 1:
-            count = len(problems[0])
-            assert all(len(p) == count for p in problems), "stacked models have equally many instances"
-            starts = torch.arange(0, count * len(problems), count, device=device)
-        whole = Problem.cat(list(problems)) if len(problems) > 1 else problems[0]
-        context = None if whole.context is None else whole.context.to(device, torch.uint8)
-        given = whole.given.to(device) if masks == "data" else None
-        return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts)
+    def of(config: Config, seeds: Sequence[int] = ()) -> Recipe:
+        names = [f.name for f in fields(Recipe) if f.name != "seeds"]
+        return Recipe(**{name: getattr(config, name) for name in names}, seeds=tuple(seeds) or (config.seed,))
 
-    def draw(self, batch: int) -> tuple[Symbols, CellMask, Tensor | None]:
-        """With several models: `batch` boards in all, in turn for each model."""
-        device, (count, cells) = self.boards.device, self.boards.shape
-        if self.starts is None:
-            index = torch.randint(count, (batch,), device=device)
-        else:
-            models = len(self.starts)
-            index = (torch.randint(count // models, (batch // models, models), device=device) + self.starts).flatten()
-        given = random_clues(batch, cells, device) if self.given is None else self.given[index]
-        return self.boards[index].long(), given, None if self.context is None else self.context[index].float()
+    def rate(self, step: int) -> float:
+        """The learning rate: a linear warm-up, then constant, then (if decay) a linear fall to 0 at the last step."""
+        rate = self.learning_rate * min(1.0, (step + 1) / max(self.warmup, 1))
+        if self.decay > 0:
+            rate *= min(1.0, max(0.0, (self.steps - step) / (self.decay * self.steps)))
+        return rate
 
-
-def fingerprint(problem: Problem) -> int:
-    """32 bits of the training instances, whatever file they came from."""
-    parts = [problem.solution.to(torch.uint8), problem.given]
-    parts += [] if problem.context is None else [problem.context.to(torch.uint8)]
-    total = 0
-    for part in parts:
-        total = zlib.crc32(part.cpu().numpy().tobytes(), total)
-    return total
-
-
-def learning_rate(config: Config, step: int) -> float:
-    """Linear warm-up, then constant, then (if config.decay) a linear fall to 0 at config.steps."""
-    rate = config.learning_rate * min(1.0, (step + 1) / max(config.warmup, 1))
-    if config.decay > 0:
-        rate *= min(1.0, max(0.0, (config.steps - step) / (config.decay * config.steps)))
-    return rate
-
-
-def ema_weight(config: Config, step: int) -> float:
-    """How far the average moves at this update: its horizon is at most a tenth of the steps so far."""
-    horizon = min(1 / (1 - config.ema), max(step, 1) / 10) if config.ema < 1 else max(step, 1) / 10
-    return min(1.0, EMA_EVERY / horizon)
+    def ema_weight(self, step: int) -> float:
+        """How far the average moves at this update: its horizon is at most a tenth of the steps so far."""
+        horizon = min(1 / (1 - self.ema), max(step, 1) / 10) if self.ema < 1 else max(step, 1) / 10
+        return min(1.0, EMA_EVERY / horizon)
 
 
 def cpu_seed(seed: int, step: int) -> int:
@@ -107,6 +72,7 @@ def cpu_seed(seed: int, step: int) -> int:
 
 Shapes = dict[str, torch.Size]
 FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first argument holds the weights
+Networks = nn.Module | Sequence[nn.Module] | Callable[[], nn.Module]  # one for each seed, or a factory of them
 
 
 def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
@@ -124,7 +90,8 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
 
     def one(row: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
-        return functional_call(network, unpack(row, shapes), (x_t, t, context))
+        answer = functional_call(network, unpack(row, shapes), (x_t, t, context))
+        return answer[0] if isinstance(answer, tuple) else answer  # (x0_hat, memory)
 
     def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
         models = len(flat)
@@ -146,9 +113,9 @@ def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     return fast.shapes, lambda flat, x_t, t, context: fast(flat, x_t, t)
 
 
-def precision_of(config: Config, device: torch.device) -> str:
+def precision_of(name: str, device: torch.device) -> str:
     cuda = device.type == "cuda"
-    precision = config.precision if config.precision != "auto" else ("bf16" if cuda else "fp32")
+    precision = name if name != "auto" else ("bf16" if cuda else "fp32")
     if precision not in ("bf16", "fp16", "fp32"):
         raise unknown("precision", precision, ("bf16", "fp16", "fp32"))
     if precision == "fp16" and not cuda:
@@ -156,11 +123,11 @@ def precision_of(config: Config, device: torch.device) -> str:
     return precision
 
 
-def uses_fused_blocks(config: Config, device: torch.device, fast: bool | None = None) -> bool:
+def uses_fused_blocks(network: nn.Module, precision: str, device: torch.device, fast: bool | None = None) -> bool:
     """They compute in bf16. Only with them are several seeds faster together than one after another."""
-    if device.type != "cuda" or fast is False or precision_of(config, device) != "bf16":
+    if device.type != "cuda" or fast is False or precision_of(precision, device) != "bf16":
         return False
-    return supported(config.build_model())
+    return supported(network)
 
 
 class Trainer:
@@ -171,24 +138,29 @@ class Trainer:
 
     def __init__(
         self,
-        config: Config,
+        network: Networks,
+        objective: Objective,
+        codec: Codec,
+        path: Path,
         data: TrainingData,
-        device: torch.device,
+        recipe: Recipe,
         fast: bool | None = None,
-        seeds: Sequence[int] = (),
     ):
-        self.config, self.data, self.device = config, data, device
-        self.seeds = tuple(seeds) or (config.seed,)
-        self.codec, self.path, self.objective = config.build_codec(), config.build_path(), config.build_objective()
-        self.precision = precision_of(config, device)
-        cuda, models = device.type == "cuda", len(self.seeds)
-        fused = uses_fused_blocks(config, device, fast)
+        """A factory of networks is called once for each seed, right after torch is seeded with it."""
+        self.objective, self.codec, self.path, self.data, self.recipe = objective, codec, path, data, recipe
+        self.device, self.seeds = data.boards.device, recipe.seeds
+        self.precision = precision_of(recipe.precision, self.device)
+        device, cuda, models = self.device, self.device.type == "cuda", len(self.seeds)
+        if isinstance(network, nn.Module):
+            network = [network]
+        networks = [_seeded(network, seed) for seed in self.seeds] if callable(network) else network
+        if len(networks) != models:
+            raise LetgoError(f"{len(networks)} networks for {models} seeds; give one for each, or a factory")
+        fused = uses_fused_blocks(networks[-1], self.precision, device, fast)
         fast = cuda if fast is None else fast
         fast = fast and (fused or models == 1)  # compiled, attention under vmap drops out to NaN (torch 2.13)
-        drawn = [_drawn(config, seed) for seed in self.seeds]
-        network = drawn[-1].to(device).train()
-        self.shapes, self.network = (fast_network if fused else plain_network)(network)
-        rows = [pack(dict(model.named_parameters()), self.shapes) for model in drawn]
+        self.shapes, self.network = (fast_network if fused else plain_network)(networks[-1].to(device).train())
+        rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
         self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
         self.ema = self.flat.detach().clone()
         compiled = fast and self.precision != "fp16"
@@ -213,12 +185,18 @@ class Trainer:
         if compiled and not isinstance(self.optimizer, Muon):  # which compiles its own step
             self.update = torch.compile(self.optimizer.step, dynamic=False)
 
+    @staticmethod
+    def of(config: Config, data: TrainingData, fast: bool | None = None, seeds: Sequence[int] = ()) -> Trainer:
+        """The objects that a configuration stands for, put together."""
+        objective, codec, path = config.build_objective(), config.build_codec(), config.build_path()
+        return Trainer(config.build_model, objective, codec, path, data, Recipe.of(config, seeds), fast)
+
     def _make_optimizer(self, compiled: bool) -> torch.optim.Optimizer:
         cuda = self.device.type == "cuda"
-        if self.config.optimizer == "muon":
+        if self.recipe.optimizer == "muon":
             return Muon(self.flat, self.rate, self.shapes, compiled)
-        if self.config.optimizer != "adam":
-            raise unknown("optimizer", self.config.optimizer, ("adam", "muon"))
+        if self.recipe.optimizer != "adam":
+            raise unknown("optimizer", self.recipe.optimizer, ("adam", "muon"))
         # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
         return torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
 
@@ -226,17 +204,15 @@ class Trainer:
         self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """What is minimised, and the losses of each model."""
-        x0 = self.codec.encode(symbols)
-
-        def model(x_t: State, t: Time, context: Tensor | None) -> State:
-            return self.network(flat, x_t, t, context)
-
-        losses = self.objective(model, self.path, x0, Clues(x0, given), context, len(self.seeds))
+        x0, models = self.codec.encode(symbols), len(self.seeds)
+        batch = Batch(symbols, x0, Clues(x0, given), context, models)
+        terms = self.objective(lambda *inputs: self.network(flat, *inputs), self.path, batch)
+        losses = averaged(terms, self.objective.weights, models)
         return losses["loss"].sum(), losses
 
     def _drawn_losses(self, flat: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Those of a fresh batch; compiled together, drawing it is a kernel or two."""
-        return self._losses(flat, *self.data.draw(len(self.seeds) * self.config.batch))
+        """The losses of a fresh batch; compiled together, drawing it is a kernel or two."""
+        return self._losses(flat, *self.data.draw(len(self.seeds) * self.recipe.batch))
 
     def _autocast(self) -> Any:
         if self.precision == "fp32":
@@ -260,7 +236,7 @@ class Trainer:
 
     def step(self) -> None:
         step = self.steps_done
-        self.rate.fill_(learning_rate(self.config, step))
+        self.rate.fill_(self.recipe.rate(step))
         if self.device.type != "cuda":
             # Seeding every step makes a resumed run equal to an uninterrupted one, bit for bit.
             torch.manual_seed(cpu_seed(self.seeds[0], step))
@@ -275,7 +251,7 @@ class Trainer:
                 self._capture()
         self.steps_done = step + 1
         if self.steps_done % EMA_EVERY == 0:
-            self.ema.lerp_(self.flat.detach(), ema_weight(self.config, step + 1))
+            self.ema.lerp_(self.flat.detach(), self.recipe.ema_weight(step + 1))
 
     def _capture(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -310,14 +286,13 @@ class Trainer:
 
     def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str, model: int = 0) -> None:
         if self.shapes != {name: value.shape for name, value in weights.items()}:
-            raise LetgoError(f"{whose} belongs to another network than {self.config.name}; name another preset or run")
+            raise LetgoError(f"{whose} belongs to another network than this one; name another preset or run")
         self._matrix(kind)[model].copy_(pack(weights, self.shapes))
 
     def state(self, model: int = 0) -> dict[str, Any]:
         """What one model needs to go on, alone or beside others."""
         return {
             "step": self.steps_done,
-            "config": replace(self.config, seed=self.seeds[model]).as_dict(),
             "raw": self.weights("raw", model),
             "ema": self.weights("ema", model),
             "optimizer": {
@@ -355,6 +330,6 @@ class Trainer:
             torch.cuda.manual_seed((self.seeds[0] << 32) + self.steps_done)
 
 
-def _drawn(config: Config, seed: int) -> nn.Module:
+def _seeded(network: Callable[[], nn.Module], seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    return config.build_model()
+    return network()

@@ -1,0 +1,35 @@
+"""`letgo merge`: the report of the whole from the reports of its parts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from letgo.cli import options
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("parts", metavar="PART.json", nargs="+", type=options.path, help="of `letgo evaluate --shard`")
+    options.report(parser)
+    options.common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from letgo.cli.evaluate import summary
+    from letgo.data.files import refuse_unwritable
+    from letgo.errors import LetgoError
+    from letgo.report import Report
+    from letgo.runs import read_json, write_json
+
+    refuse_unwritable(args.out)
+    parts = []
+    for path in args.parts:
+        try:
+            parts.append(Report.from_dict(read_json(path)))
+        except LetgoError as error:
+            raise LetgoError(f"{path}: {error}") from None
+    report = Report.merge(parts).as_dict()
+    if args.out:
+        write_json(args.out, report)
+    print(json.dumps(report, indent=2) if args.json else summary(report))
+    return 0

@@ -1,0 +1,75 @@
+"""Engines: how a network takes a batch of boards from noise to data on one device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from letgo.paths import Path
+from letgo.pinning import Clues
+from letgo.rng import Noise
+from letgo.samplers import Sampler
+from letgo.sampling import Denoise, Snapshot, Walk, trajectory
+from letgo.shapes import State, Time
+
+SIZES = (64, 512, 2048, 8192, 32_768)  # of batches on a GPU: few, since each is compiled anew
+WHOLE_ROUNDS = 13 * 132 * 192  # cells of a large batch: an H200's 132 multiprocessors take 192 each at a time
+PLAIN_CELLS = 128  # of a batch of the plain engine on a CPU
+
+
+class Engine(ABC):
+    """One network on one device, in one precision."""
+
+    pads = True  # every batch has its full size, so that rounding never depends on how many boards are in it
+    building = 0.0  # seconds spent on compiling and capturing
+
+    def __init__(self, network: nn.Module, path: Path, device: torch.device, precision: str):
+        self.network, self.path, self.device, self.precision = network, path, device, precision
+
+    @abstractmethod
+    def denoise(self, context: Tensor | None) -> Denoise:
+        """The network with its context bound, as `trajectory` calls it."""
+
+    def walk(
+        self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
+    ) -> Iterator[Snapshot]:
+        """One batch through Algorithm 1, or what is left of it."""
+        return trajectory(self.denoise(context), self.path, sampler.build(), sampler.times(), clues, noise, walk)
+
+    def finish(self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None) -> State:
+        """The last state alone. One snapshot is held at a time, so memory is flat in the number of steps."""
+        return deque(self.walk(sampler, clues, noise, context), maxlen=1).pop().x
+
+    def batch(self, cells: int) -> int:
+        """How many boards of this size make a batch."""
+        if self.device.type == "cpu":  # small fixed batches, so that an answer never depends on its neighbours
+            return max(1, PLAIN_CELLS // cells)
+        return max(1, WHOLE_ROUNDS // cells)
+
+    def size(self, batch: int, boards: int) -> int:
+        """The size of the batches that so many boards go through, `batch` at most at a time."""
+        return batch if self.device.type == "cpu" else min([batch, *(size for size in SIZES if size >= boards)])
+
+    def smaller(self, whole: int, size: int, left: int, cells: int) -> int:
+        """How many boards go on when `left` of the `size` in a batch, `whole` at first, are unfinished."""
+        if self.device.type == "cpu":  # the small batches of this engine stay whole
+            return left if whole > self.batch(cells) else size
+        return min([size, *(step for step in SIZES if step >= left)])
+
+
+class Plain(Engine):
+    """The network as it is, in eager mode."""
+
+    def denoise(self, context: Tensor | None) -> Denoise:
+        half = torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+        def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
+            with half:
+                return self.network(x_t, t.expand(len(x_t), 1, 1), context, *memory)
+
+        return denoise

@@ -1,0 +1,165 @@
+"""What a measurement found: scores with their intervals, and the outcome of every instance behind them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from letgo import __version__
+from letgo.errors import LetgoError
+from letgo.estimates import ESTIMATES, Column, Estimate, Known
+
+SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness")
+PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "outcomes", "scores", "device"}
+
+
+def board_digest(board: Tensor) -> int:
+    """48 bits of a board: equal boards have equal ones."""
+    return int.from_bytes(hashlib.sha256(board.to(torch.uint8).numpy().tobytes()).digest()[:6], "big")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A row for each instance: its number in the whole drawn list, and a column for each score."""
+
+    number: list[int]
+    columns: dict[str, Column]
+
+    def scores(self) -> dict[str, Estimate]:
+        return {name: ESTIMATES[column.kind](column.values) for name, column in self.columns.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"number": self.number, **{name: column.as_dict() for name, column in self.columns.items()}}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Outcomes:
+        columns = {name: Column.from_dict(value) for name, value in values.items() if name != "number"}
+        return Outcomes([int(number) for number in values["number"]], columns)
+
+    @staticmethod
+    def cat(parts: Sequence[Outcomes]) -> Outcomes:
+        """All rows in the order of their numbers."""
+        number = [n for part in parts for n in part.number]
+        order = torch.tensor(number).argsort()
+        names = dict.fromkeys(name for part in parts for name in part.columns)
+        columns = {
+            name: Column(parts[0].columns[name].kind, torch.cat([part.columns[name].values for part in parts])[order])
+            for name in names
+        }
+        return Outcomes(sorted(number), columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The record of `letgo evaluate --json`; scores are attributes too: `report.validity.value`."""
+
+    task: str
+    rule: str
+    settings: dict[str, float]
+    steps: int
+    count: int
+    seed: int
+    scores: dict[str, Estimate] = field(repr=False)
+    calls: int
+    seconds: float
+    device: str
+    precision: str
+    model: str | None = None
+    regime: str | None = None
+    building_seconds: float | None = None
+    version: str = __version__
+    command: str | None = None
+    shard: str | None = None  # "I/N": part I of N
+    outcomes: Outcomes | None = field(default=None, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.scores:
+            raise AttributeError(f"a report has no {name!r}; it has {', '.join(self.scores)}")
+        return self.scores[name]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON; a part keeps its outcomes, so that `merge` can make the whole of several."""
+        scores = {name: score.as_dict() for name, score in self.scores.items()}
+        outcomes = None if self.shard is None or self.outcomes is None else self.outcomes.as_dict()
+        values = {
+            **{name: getattr(self, name) for name in ("model", "regime", "task", "rule", "settings", "steps")},
+            **{name: getattr(self, name) for name in ("count", "seed")},
+            **{name: scores[name] for name in SCORES if name in scores},
+            **{name: score for name, score in scores.items() if name not in SCORES},
+            **{name: getattr(self, name) for name in ("calls", "seconds", "building_seconds", "device", "precision")},
+            **{name: getattr(self, name) for name in ("version", "command", "shard")},
+            "outcomes": outcomes,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    @staticmethod
+    def from_dict(values: Any) -> Report:
+        known = {f.name for f in fields(Report)} - {"scores", "outcomes"}
+        try:
+            scores: dict[str, Estimate] = {
+                name: Known(v) for name, v in values.items() if isinstance(v, dict) and "n" in v
+            }
+            outcomes = Outcomes.from_dict(values["outcomes"]) if "outcomes" in values else None
+            plain = {name: value for name, value in values.items() if name in known}
+            return Report(**plain, scores=scores, outcomes=outcomes)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise LetgoError(f"not a report of `letgo evaluate` ({error}); measure it again") from None
+
+    @staticmethod
+    def of(outcomes: Outcomes, **facts: Any) -> Report:
+        """The scores of all outcomes, beside what else is known of the measurement."""
+        scores = outcomes.scores()
+        return Report(**facts, count=len(outcomes.number), scores=scores, outcomes=outcomes)
+
+    @staticmethod
+    def merge(parts: Sequence[Report]) -> Report:
+        """The report of the whole from those of all its parts, exactly; only times and devices are put together."""
+        if not parts:
+            raise LetgoError("no reports to merge; name the files of all parts")
+        first = parts[0]
+        same = [f.name for f in fields(Report) if f.name not in PARTS]
+        for part in parts:
+            for name in same:
+                if getattr(part, name) != getattr(first, name):
+                    told = f"{getattr(first, name)!r} and {getattr(part, name)!r}"
+                    raise LetgoError(f"the parts differ in {name}: {told}; merge parts of one measurement")
+        shards, whole = _shards(parts), [part.outcomes for part in parts if part.outcomes is not None]
+        if len(whole) < len(parts):
+            raise LetgoError("a report without its outcomes cannot be merged; measure it with --shard")
+        outcomes = Outcomes.cat(whole)
+        if len(set(outcomes.number)) < len(outcomes.number):
+            raise LetgoError("the parts share instances; merge each part once")
+        building = [part.building_seconds for part in parts if part.building_seconds is not None]
+        return replace(
+            first,
+            count=len(outcomes.number),
+            scores=outcomes.scores(),
+            outcomes=outcomes,
+            calls=sum(part.calls for part in parts),
+            seconds=round(math.fsum(part.seconds for part in parts), 3),
+            building_seconds=round(math.fsum(building), 3) if building else None,
+            device=", ".join(dict.fromkeys(part.device for part in parts)),
+            command=first.command,
+            shard=shards,
+        )
+
+
+def _shards(parts: Sequence[Report]) -> str | None:
+    """None where all parts of the whole are there."""
+    given = [part.shard for part in parts]
+    if None in given:
+        raise LetgoError("a whole report needs no merging; name parts that were made with --shard")
+    pairs = [tuple(map(int, str(shard).split("/"))) for shard in given]
+    total = pairs[0][1]
+    missing = sorted(set(range(total)) - {i for i, _ in pairs})
+    if any(n != total for _, n in pairs) or len(set(pairs)) < len(pairs):
+        raise LetgoError(f"parts {', '.join(map(str, given))} are not the parts of one whole; name each part once")
+    if missing:
+        raise LetgoError(f"part {missing[0]}/{total} is missing; measure it with --shard {missing[0]}/{total}")
+    return None

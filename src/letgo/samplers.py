@@ -1,0 +1,117 @@
+"""Samplers by name: a rule with its settings, and what each rule takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from letgo.codecs import Codec
+from letgo.errors import LetgoError, unknown
+from letgo.kernels import EulerMaruyama, Rule, Tempered, ddim, ddpm, euler, heun, resample, tweedie
+from letgo.paths import Path
+from letgo.sampling import Grid, uniform_grid
+
+
+@dataclass(frozen=True)
+class RuleKind:
+    """What a rule takes, what it costs, and which models it fits."""
+
+    build: Callable[..., Rule]  # from the settings in `takes`
+    takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
+    calls: int = 1  # of the network, for each step
+    family: str = "gaussian"  # of the path
+    one_hot: bool = False  # it reads x0_hat as probabilities of symbols
+    tempers: bool = True  # its variance can be multiplied
+
+    def fits(self, path: Path, codec: Codec) -> bool:
+        return self.family == path.family and (not self.one_hot or codec.one_hot)
+
+
+def plain(rule: Rule, **facts: Any) -> RuleKind:
+    """A rule without settings."""
+    return RuleKind(lambda: rule, **facts)
+
+
+RULES: dict[str, RuleKind] = {
+    "ddpm": plain(ddpm),
+    "ddim": plain(ddim),
+    "tweedie": plain(tweedie),
+    "resample": plain(resample, one_hot=True),
+    "euler": plain(euler),
+    "heun": plain(heun, calls=2),
+    "em": RuleKind(EulerMaruyama, ("sigma",)),
+    "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
+}
+
+
+def rule_kind(name: str) -> RuleKind:
+    if name not in RULES:
+        raise unknown("rule", name, RULES)
+    return RULES[name]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A rule by its name on the command line, with its settings; `Solver.sampler` adds those that were tuned."""
+
+    rule: str = "tweedie"
+    steps: int = 200
+    sigma: float | None = None
+    tau_start: float | None = None  # progress tau = 1 - t at which EM decay begins
+    variance: float = 1.0  # factor on the rule's variance (Figure 11)
+    soft_until: float | None = None  # t* of soft pinning; None is always hard
+
+    def __post_init__(self) -> None:
+        kind = rule_kind(self.rule)
+        values = {"sigma": self.sigma, "tau_start": self.tau_start}
+        for name in kind.takes:
+            if values[name] is None:
+                flags = " and ".join(f"--{name.replace('_', '-')}" for name in kind.takes)
+                raise LetgoError(
+                    f"rule '{self.rule}' needs {flags}: none given and none stored with the model; run `letgo tune`, "
+                    "or try --sigma 0.3 (em), --sigma 7 --tau-start 0.7 (em-decay)"
+                )
+        for name, value in values.items():
+            if value is not None and name not in kind.takes:
+                takers = ", ".join(rule for rule, other in RULES.items() if name in other.takes)
+                raise LetgoError(f"rule '{self.rule}' takes no {name}; only {takers} take it")
+        if not 0 <= self.variance < math.inf:
+            raise LetgoError(f"variance must be >= 0, got {self.variance}")
+        if self.variance != 1.0 and not kind.tempers:
+            raise LetgoError(f"rule '{self.rule}' has no variance to multiply; leave variance out")
+        if self.soft_until is not None and math.isnan(self.soft_until):
+            raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
+
+    def build(self) -> Rule:
+        kind = RULES[self.rule]
+        rule = kind.build(*(getattr(self, name) for name in kind.takes))
+        return rule if self.variance == 1.0 else Tempered(rule, self.variance)
+
+    def times(self) -> Grid:
+        return uniform_grid(self.steps)
+
+    @property
+    def calls_per_step(self) -> int:
+        return RULES[self.rule].calls
+
+    @property
+    def calls(self) -> int:
+        """Network calls of one board."""
+        return self.steps * self.calls_per_step
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """The settings that are not the usual ones, as reports name them."""
+        usual = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None}
+        return {name: value for name, default in usual.items() if (value := getattr(self, name)) != default}
+
+    def check(self, path: Path, codec: Codec) -> None:
+        """A rule that does not fit a model is refused by the names of those that do."""
+        if not RULES[self.rule].fits(path, codec):
+            fitting = ", ".join(name for name, kind in RULES.items() if kind.fits(path, codec))
+            raise LetgoError(
+                f"rule '{self.rule}' does not fit a model with {type(path).__name__} and {type(codec).__name__}; "
+                f"choose one of {fitting}"
+            )
