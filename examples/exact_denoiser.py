@@ -12,12 +12,13 @@ import argparse
 import torch
 
 from letgo.codecs import OneHot
-from letgo.kernels import RULES, Rule, make_rule
+from letgo.kernels import Rule
 from letgo.metrics import Rate
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
 from letgo.pinning import Clues
 from letgo.rng import Noise, data_rng
+from letgo.samplers import RULES, Sampler
 from letgo.sampling import Snapshot, trajectory, uniform_grid
 from letgo.tasks.sudoku import Sudoku
 from letgo.tasks.sudoku_search import all_boards
@@ -56,7 +57,7 @@ def print_table(count: int, steps: int, seed: int, told: bool) -> None:
         row = []
         for clues in CLUES:
             problem = puzzles(count, clues, seed)
-            last = last_step(problem, make_rule(name, **SETTINGS.get(name, {})), steps, seed, told)
+            last = last_step(problem, Sampler(name, **SETTINGS.get(name, {})).build(), steps, seed, told)
             row.append(show(Rate.of(TASK.validate(CODEC.decode(last.x), problem))))
         print(f"| {name} | " + " | ".join(row) + " |", flush=True)
 
@@ -66,7 +67,7 @@ def print_failures(count: int, steps: int, seed: int) -> None:
     problem = puzzles(count, 4, seed)
     no_clues = Problem(problem.solution, torch.zeros_like(problem.given))
     for name in ("ddpm", "tweedie"):
-        last = last_step(problem, make_rule(name), steps, seed, told=False)
+        last = last_step(problem, Sampler(name).build(), steps, seed, told=False)
         failed = ~TASK.validate(CODEC.decode(last.x), problem)
         proposal = CODEC.decode(last.x0_hat)
         other = TASK.validate(proposal, no_clues) & ~TASK.validate(proposal, problem)

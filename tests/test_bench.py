@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from letgo.evaluate import instances
 from torch import Tensor
 
 from letgo import cli
@@ -18,6 +17,8 @@ from letgo.answers import Answer
 from letgo.bench import clock
 from letgo.bench import scheduler as theirs
 from letgo.bench.work import Work
+from letgo.data.source import source_of
+from letgo.fast.engine import Plain
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
 from letgo.solver import Solver, load
@@ -28,7 +29,7 @@ QUICK = ["--device", "cpu", "--batch", "8", "--steps", "2", "--repeats", "1"]
 
 
 def first_instances(name: str) -> Problem:
-    return instances(PRESETS[name].build_task(), None, 1, 0)
+    return source_of(PRESETS[name].build_task()).draw("test", None, 1, 0)
 
 
 # ---------------------------------------------------------------- counting
@@ -103,13 +104,13 @@ def test_a_race_takes_turns_and_times_each_runner() -> None:
 def test_the_scheduler_loop_ends_where_ours_ends(name: str) -> None:
     torch.manual_seed(0)
     config = PRESETS[name]
-    problem = instances(config.build_task(), None, 3, 0)
+    problem = source_of(config.build_task()).draw("test", None, 3, 0)
     assert theirs.agreement(config, config.build_model(), problem, 20) < 1e-4
 
 
 def test_the_scheduler_loop_follows_the_noise_it_is_given() -> None:
     solver = load("sudoku-mini")
-    problem = instances(solver.task, None, 3, 0)
+    problem = source_of(solver.task).draw("test", None, 3, 0)
     clues, scheduler = solver.clues(problem), theirs.make_scheduler(solver.config, 20)
 
     def ends(seed: int) -> Tensor:
@@ -214,7 +215,7 @@ def mini() -> Solver:
 def some_puzzles(solver: Solver, count: int) -> Problem:
     """About five clues of 16: some boards are found at once, some late, some never."""
     given = torch.rand(count, 16, generator=torch.Generator().manual_seed(0)) < 0.3
-    return Problem(instances(solver.task, None, count, 0).solution, given)
+    return Problem(source_of(solver.task).draw("test", None, count, 0).solution, given)
 
 
 def untimed(answers: list[Answer]) -> list[Answer]:
@@ -231,7 +232,7 @@ def test_finished_boards_leave_the_batch_and_no_answer_changes(
     assert len({a.calls for a in answers}) > 5
     assert sum(sizes) == sum(a.calls for a in answers)  # the network saw no board after its answer was found
     sizes.clear()
-    monkeypatch.setattr(Solver, "smaller_batch", lambda self, whole, size, left: size)
+    monkeypatch.setattr(mini.engine, "smaller", lambda whole, size, left, cells: size)
     assert untimed(mini.solve(problem, rule, steps=20, batch=16)) == answers
     assert set(sizes) == {16}
     assert sum(sizes) > sum(a.calls for a in answers)
@@ -244,17 +245,16 @@ def test_tries_and_padded_batches_give_the_same_answers_when_boards_leave(
     problem = some_puzzles(mini, 41)
     answers = untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16))
     assert {a.tries for a in answers} == {1, 2, 3}
-    monkeypatch.setattr(Solver, "smaller_batch", lambda self, whole, size, left: size)
+    monkeypatch.setattr(mini.engine, "smaller", lambda whole, size, left, cells: size)
     assert untimed(mini.solve(problem, "ddpm", steps=6, tries=3, batch=16)) == answers
 
 
 def test_the_cpus_own_chunks_stay_whole_and_a_gpu_has_few_sizes(mini: Solver) -> None:
     assert mini.default_batch() == 8
-    assert mini.smaller_batch(8, 8, 1) == 8
-    assert mini.smaller_batch(16, 16, 9) == 9
-    assert mini.smaller_batch(16, 5, 2) == 2
-    gpu = Solver(mini.config, mini.network, fast=False)
-    gpu.device = torch.device("meta")
+    assert mini.engine.smaller(8, 8, 1, 16) == 8
+    assert mini.engine.smaller(16, 16, 9, 16) == 9
+    assert mini.engine.smaller(16, 5, 2, 16) == 2
+    gpu = Plain(mini.network, mini.path, torch.device("meta"), "fp32")
     lefts = (4074, 2049, 2048, 513, 512, 3)
-    assert [gpu.smaller_batch(4074, 4074, left) for left in lefts] == [4074, 4074, 2048, 2048, 512, 64]
-    assert gpu.smaller_batch(50, 50, 1) == 50
+    assert [gpu.smaller(4074, 4074, left, 81) for left in lefts] == [4074, 4074, 2048, 2048, 512, 64]
+    assert gpu.smaller(50, 50, 1, 81) == 50

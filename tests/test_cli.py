@@ -421,6 +421,54 @@ def test_a_report_as_json_and_as_text(run: str, tmp_path: Path, capsys: pytest.C
     assert "54 network calls" in text
 
 
+def test_parts_are_measured_apart_and_merged_to_the_report_of_the_whole(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "evaluate",
+        run,
+        "--rule",
+        "ddpm",
+        "--count",
+        "9",
+        "--steps",
+        "3",
+        "--regime",
+        "8",
+        "--passes",
+        "2",
+        "--plain",
+    ]
+    assert main([*words, "--json"]) == 0
+    whole = numbers(capsys.readouterr().out)
+    files = [str(tmp_path / f"part{i}.json") for i in range(3)]
+    for i, file in enumerate(files):
+        assert main([*words, "--shard", f"{i}/3", "--out", file]) == 0
+        assert numbers(Path(file).read_text())["shard"] == f"{i}/3"
+    capsys.readouterr()
+    assert main(["merge", *files[::-1], "--json", "--out", str(tmp_path / "whole.json")]) == 0
+    merged = numbers(capsys.readouterr().out)
+    assert numbers((tmp_path / "whole.json").read_text()) == merged
+    apart = ("seconds", "command")
+    assert {k: v for k, v in merged.items() if k not in apart} == {k: v for k, v in whole.items() if k not in apart}
+    assert main(["merge", *files]) == 0
+    assert "sudoku 8  ddpm  3 steps, seed 0" in capsys.readouterr().out
+    (tmp_path / "part.json").write_text('{"task": "sudoku"}')
+    for wrong, says in (
+        (["merge", *files[:2]], "part 2/3 is missing; measure it with --shard 2/3"),
+        (["merge", *files, files[0]], "name each part once"),
+        (["merge", str(tmp_path / "part.json")], "part.json: not a report of `letgo evaluate`"),
+        (["merge", str(tmp_path / "none.json")], "none.json"),
+        (["merge", str(tmp_path / "whole.json")], "a whole report needs no merging"),
+        ([*words, "--shard", "3/3"], "--shard 3/3: expected I/N"),
+        ([*words, "--shard", "0/10"], "at most one part per instance"),
+    ):
+        assert main(wrong) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+
+
 def test_a_sampler_that_diverged_says_so_in_valid_json(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -455,11 +503,11 @@ def test_one_board_has_no_interval_and_still_a_report(run: str, capsys: pytest.C
 def test_the_same_seed_gives_every_rule_the_same_instances(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Problem] = []
 
-    def measured(solver: Solver, rule: str, problem: Problem, *_: object, **__: object) -> dict[str, object]:
+    def measured(solver: Solver, problem: Problem, *_: object) -> None:
         seen.append(problem)
         raise LetgoError("enough")
 
-    monkeypatch.setattr("letgo.evaluate.evaluate", measured)
+    monkeypatch.setattr("letgo.evaluation.evaluate", measured)
     for rule in ("ddpm", "tweedie", "heun"):
         assert main(["evaluate", run, "--rule", rule, "--count", "20", "--seed", "4"]) == 2
     assert main(["evaluate", run, "--rule", "ddpm", "--count", "20", "--seed", "5"]) == 2

@@ -153,6 +153,26 @@ def test_digit_draws_are_fixed_by_the_seed() -> None:
     assert not torch.equal(make_digits(8).encode(boards), make_digits(8, seed=1).encode(boards))
 
 
+def test_the_same_puzzle_shows_the_same_images_everywhere_and_another_instance_others() -> None:
+    codec, boards, instance = make_digits(8), every_symbol(9), torch.tensor([3, 8])
+    x = codec.encode(boards, instance)
+    codec.encode(boards.flip(0))  # what was drawn before does not matter
+    assert torch.equal(codec.encode(boards, instance), x)
+    assert torch.equal(codec.encode(boards.flip(0), instance.flip(0)), x.flip(0))
+    assert torch.equal(codec.encode(boards[1:], instance[1:]), x[1:])
+    assert not torch.equal(codec.encode(boards, instance + 1), x)
+    assert torch.equal(codec.decode(codec.encode(boards, instance + 1)), boards)
+    other = boards.clone()
+    other[0, 0] += 1  # one symbol changes, and the images of the others stay
+    assert torch.equal(codec.encode(other, instance)[0, 1:], x[0, 1:])
+
+
+@pytest.mark.parametrize(("codec", "symbols"), EXACT.values(), ids=EXACT)
+def test_a_codec_says_whether_its_states_are_probabilities(codec: Codec, symbols: int) -> None:
+    x = codec.encode(every_symbol(symbols))
+    assert codec.one_hot == bool((x >= 0).all() and (x.sum(-1) == 1).all())
+
+
 def test_a_digit_without_images_is_refused() -> None:
     images, labels = digit_images()
     keep = labels != 3

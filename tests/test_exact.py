@@ -13,14 +13,16 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from letgo.codecs import OneHot
-from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, ddpm, euler, tweedie
+from letgo.kernels import Rule, ddpm, euler, tweedie
 from letgo.models.denoiser import Denoiser, ExactDenoiser
 from letgo.paths import CosinePath, GaussianPath, LinearPath
 from letgo.pinning import Clues
 from letgo.rng import Noise
+from letgo.samplers import RULES, Sampler
 from letgo.sampling import trajectory, uniform_grid
 
-ALL_RULES: dict[str, Rule] = {**PLAIN_RULES, "em": EulerMaruyama(0.3), "em-decay": EulerMaruyama(7.0, 0.7)}
+SETTINGS = {"em": {"sigma": 0.3}, "em-decay": {"sigma": 7.0, "tau_start": 0.7}}
+ALL_RULES: dict[str, Rule] = {name: Sampler(name, **SETTINGS.get(name, {})).build() for name in RULES}
 CODEC = OneHot(4)
 
 

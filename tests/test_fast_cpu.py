@@ -8,12 +8,13 @@ from functools import cache
 
 import pytest
 import torch
-from letgo.evaluate import instances
 
 from letgo import cli
 from letgo.app.scheduler import LaneNoise
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.fast import cpu
+from letgo.fast.engine import Plain
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS
 from letgo.rng import AHEAD, KERNEL, MOST_AHEAD, PIN, Noise, NoiseAhead
@@ -70,10 +71,10 @@ def test_a_board_has_the_same_bits_in_any_company(name: str, precision: str) -> 
     torch.manual_seed(0)
     config = PRESETS[name]
     solver = Solver(config, config.build_model(), precision=precision)
-    problem, (rule, _) = instances(solver.task, None, 19, 0), solver.rule("ddpm")
-    alone = solver.sample(problem, rule, 4, batch=1)
+    problem, ddpm = source_of(solver.task).draw("test", None, 19, 0), solver.sampler("ddpm", 4)
+    alone = solver.sample(problem, ddpm, batch=1)
     for batch in (2, 3, 5, 16, None):
-        together = solver.sample(problem, rule, 4, batch=batch)
+        together = solver.sample(problem, ddpm, batch=batch)
         if same_bits_in_any_company(precision):
             assert torch.equal(together, alone)
         torch.testing.assert_close(together, alone, atol=0.1 if precision == "bf16" else 1e-3, rtol=0)
@@ -84,7 +85,7 @@ def test_an_answer_does_not_depend_on_its_neighbours_nor_on_when_they_leave(prec
     if not same_bits_in_any_company(precision):
         pytest.skip("this CPU's products depend on the batch in their last bits")
     solver = load("sudoku-mini", precision=precision)
-    problem = instances(solver.task, None, 40, 0)
+    problem = source_of(solver.task).draw("test", None, 40, 0)
     together = solver.solve(problem, "ddpm", steps=10, tries=2)
     alone = [solver.solve(problem[i : i + 1], "ddpm", steps=10, tries=2)[0] for i in range(40)]
     assert [replace(a, seconds=0.0) for a in together] == [replace(a, seconds=0.0) for a in alone]
@@ -94,16 +95,19 @@ def test_an_answer_does_not_depend_on_its_neighbours_nor_on_when_they_leave(prec
 @pytest.mark.parametrize("rule", ["tweedie", "ddpm"])
 def test_the_fast_and_the_plain_path_give_the_same_answers(rule: str) -> None:
     fast, plain = load("sudoku-mini", precision="fp32"), load("sudoku-mini", fast=False)
-    problem = instances(fast.task, None, 40, 0)
+    problem = source_of(fast.task).draw("test", None, 40, 0)
     ours, theirs = (s.solve(problem, rule, steps=20, tries=2) for s in (fast, plain))
     assert [replace(a, seconds=0.0) for a in ours] == [replace(a, seconds=0.0) for a in theirs]
-    assert [type(f) for f in fast.forwards.values()] == [cpu.PackedTransformer] * cpu.available()
+    assert isinstance(fast.engine, cpu.Cpu)
+    assert isinstance(fast.engine.forward, cpu.PackedTransformer) == cpu.available()
+    assert fast.sample_engine is fast.engine  # one precision, so packed once
+    assert isinstance(plain.engine, Plain)
 
 
 @packed
 def test_bf16_is_for_checked_answers_and_only_where_the_cpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for native, quick in ((True, "bf16"), (False, "fp32")):
-        monkeypatch.setattr(cpu, "has_bf16", lambda native=native: native)
+        monkeypatch.setattr("letgo.solver.has_bf16", lambda native=native: native)
         solver = load("sudoku-mini")
         assert (solver.precision, solver.sample_precision) == (quick, "fp32")
         for asked in ("fp32", "bf16"):
@@ -123,10 +127,10 @@ def test_a_cpu_that_torch_says_nothing_of_has_no_bf16(monkeypatch: pytest.Monkey
 
 @packed
 def test_each_precision_is_the_one_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "has_bf16", lambda: True)
+    monkeypatch.setattr("letgo.solver.has_bf16", lambda: True)
     auto, full, half = (load("sudoku-mini", precision=name) for name in ("auto", "fp32", "bf16"))
-    problem, (rule, _) = instances(auto.task, None, 4, 0), auto.rule("ddpm")
-    ends = {name: s.sample(problem, rule, 10) for name, s in (("auto", auto), ("fp32", full), ("bf16", half))}
+    problem, ddpm = source_of(auto.task).draw("test", None, 4, 0), auto.sampler("ddpm", 10)
+    ends = {name: s.sample(problem, ddpm) for name, s in (("auto", auto), ("fp32", full), ("bf16", half))}
     assert torch.equal(ends["auto"], ends["fp32"])
     assert not torch.equal(ends["bf16"], ends["fp32"])
     steps = {s: [look.x0_hat for look in s.trajectory(problem[:1], steps=5)] for s in (auto, full, half)}

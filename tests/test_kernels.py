@@ -13,13 +13,13 @@ from scipy import stats
 from torch import Tensor, distributions
 from torch.testing import assert_close
 
-from letgo.codecs import OneHot
+from letgo.codecs import AnalogBits, OneHot
 from letgo.errors import LetgoError
 from letgo.kernels import (
-    PLAIN_RULES,
-    RULES,
     EulerMaruyama,
+    Gaussian,
     Kernel,
+    Redrawn,
     Rule,
     Tempered,
     Transition,
@@ -28,14 +28,17 @@ from letgo.kernels import (
     euler,
     generalized_ddim,
     heun,
-    make_rule,
     resample,
     tweedie,
 )
 from letgo.paths import CosinePath, GaussianPath, LinearPath
+from letgo.rng import DRAW, KERNEL
+from letgo.samplers import RULES, Sampler
+from letgo.sampling import uniform_grid
 
 EM, EM_DECAY = EulerMaruyama(0.3), EulerMaruyama(7.0, 0.7)
-ALL_RULES: dict[str, Rule] = {**PLAIN_RULES, "em": EM, "em-decay": EM_DECAY}
+PLAIN = {"ddpm": ddpm, "ddim": ddim, "tweedie": tweedie, "resample": resample, "euler": euler, "heun": heun}
+ALL_RULES: dict[str, Rule] = {**PLAIN, "em": EM, "em-decay": EM_DECAY}
 STEPS = [(1.0, 0.9), (0.9, 0.85), (0.5, 0.1), (0.02, 0.01), (0.02, 0.0), (1.0, 0.0)]
 
 
@@ -59,7 +62,13 @@ def some_step(path: GaussianPath, t: float, s: float) -> Transition:
     rng = torch.Generator().manual_seed(0)
     x_t, x0_hat = torch.randn(2, 2, 3, 4, dtype=torch.float64, generator=rng)
     denoise = gaussian_denoiser(path, 0.3, 0.5)
-    return Transition(path, denoise, x_t, x0_hat, at(t), at(s), lambda: x_t.flip(-1))
+    return Transition(path, denoise, x_t, x0_hat, at(t), at(s))
+
+
+def center(kernel: Gaussian | Redrawn, step: Transition) -> Tensor:
+    """Where a kernel's law is centred; that of drawn symbols, for one draw."""
+    noise = {DRAW: step.x_t.flip(-1), KERNEL: torch.zeros_like(step.x_t)}
+    return kernel.center if isinstance(kernel, Gaussian) else kernel.sample(noise.__getitem__)
 
 
 def coefficients(step: Transition) -> tuple[float, float, float, float]:
@@ -226,13 +235,17 @@ def test_em_decay_is_em_with_the_sigma_of_its_time(path: GaussianPath, t: float,
 def test_tempering_scales_the_variance_and_nothing_else(path: GaussianPath, rule: Rule, variance: float) -> None:
     step = some_step(path, 0.5, 0.4)
     plain, tempered = rule(step), Tempered(rule, variance)(step)
-    assert torch.equal(tempered.center, plain.center)
+    assert isinstance(plain, Kernel)
+    assert torch.equal(center(tempered, step), center(plain, step))
     assert_close(tempered.scale**2, variance * plain.scale**2)
+    noise = {KERNEL: step.x_t, DRAW: step.x_t.flip(-1)}
+    drawn = center(plain, step) + variance**0.5 * plain.scale * noise[KERNEL]
+    assert_close(tempered.sample(noise.__getitem__), drawn)
 
 
 def test_a_kernel_samples_its_normal_law() -> None:
     noise = some_step(CosinePath(), 0.5, 0.4).x_t
-    assert_close(Kernel(torch.ones_like(noise), at(0.5)).sample(noise), 1 + 0.5 * noise)
+    assert_close(Gaussian(torch.ones_like(noise), at(0.5)).sample({KERNEL: noise}.__getitem__), 1 + 0.5 * noise)
 
 
 @pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)
@@ -242,19 +255,19 @@ def test_every_rule_is_finite_at_both_ends_in_single_precision(
 ) -> None:
     double = some_step(path, t, s)
     x_t, x0_hat = double.x_t.float(), double.x0_hat.float()
-    step = Transition(path, double.denoise, x_t, x0_hat, at(t).float(), at(s).float(), lambda: x_t)
+    step = Transition(path, double.denoise, x_t, x0_hat, at(t).float(), at(s).float())
     kernel = rule(step)
-    assert kernel.center.isfinite().all()
+    assert center(kernel, step).isfinite().all()
     assert kernel.scale.isfinite().all()
     assert (kernel.scale >= 0).all()
-    assert kernel.center.dtype == torch.float32
+    assert center(kernel, step).dtype == torch.float32
 
 
 @pytest.mark.parametrize("rule", [ddpm, ddim, tweedie, resample])
 def test_the_last_step_needs_no_special_case(path: GaussianPath, rule: Rule) -> None:
     """beta(0) = 0 silences the noise, and the answer is the proposal."""
     step = some_step(path, 0.005, 0.0)
-    assert_close(rule(step).center, step.x0_hat)
+    assert_close(center(rule(step), step), step.x0_hat)
     assert_close(rule(step).scale, at(0))
 
 
@@ -270,11 +283,12 @@ def test_each_board_of_a_batch_may_have_its_own_time(path: GaussianPath, rule: R
     """Training steps boards from different times at once (Algorithm 2)."""
     one = some_step(path, 0.5, 0.4)
     t, s = torch.tensor([[0.5], [0.8]], dtype=torch.float64)[..., None], torch.tensor([0.4, 0.1]).double().view(2, 1, 1)
-    together = rule(Transition(path, one.denoise, one.x_t, one.x0_hat, t, s, lambda: one.x_t))
+    both = Transition(path, one.denoise, one.x_t, one.x0_hat, t, s)
+    together = rule(both)
     for i in (0, 1):
-        x_t, x0_hat = one.x_t[[i]], one.x0_hat[[i]]
-        alone = rule(Transition(path, one.denoise, x_t, x0_hat, t[[i]], s[[i]], lambda x_t=x_t: x_t))
-        assert_close(together.center[[i]], alone.center)
+        step = Transition(path, one.denoise, one.x_t[[i]], one.x0_hat[[i]], t[[i]], s[[i]])
+        alone = rule(step)
+        assert_close(center(together, both)[[i]], center(alone, step))
         assert_close(together.scale.expand(2, 1, 1)[[i]], alone.scale)
 
 
@@ -369,9 +383,9 @@ def test_the_argmax_stability_bound_holds(cells: int, symbols: int, nu: float) -
     """Lemma K.1. Fixed seed; for a new one the odds of a false alarm are at most 3e-7 (five sigma)."""
     draws, gap, codec = 4000, 0.8, OneHot(symbols)
     boards = torch.arange(cells).expand(draws, cells) % symbols
-    center = gap * codec.encode(boards)
-    noise = torch.randn(center.shape, generator=torch.Generator().manual_seed(0))
-    changed = (codec.decode(Kernel(center, torch.full((1, 1, 1), nu)).sample(noise)) != boards).any(1).double()
+    kernel = Gaussian(gap * codec.encode(boards), torch.full((1, 1, 1), nu))
+    noise = torch.randn(kernel.center.shape, generator=torch.Generator().manual_seed(0))
+    changed = (codec.decode(kernel.sample({KERNEL: noise}.__getitem__)) != boards).any(1).double()
     bound = cells * (symbols - 1) * stats.norm.cdf(-gap / (math.sqrt(2) * nu))
     slack = 5 * math.sqrt(bound / draws)
     assert changed.mean() <= bound + slack
@@ -406,8 +420,9 @@ def test_resample_draws_symbols_by_their_probabilities(path: GaussianPath) -> No
     rng, chances = torch.Generator().manual_seed(0), torch.tensor([0.5, 0.3, 0.2, 0.0])
     x0_hat = chances.expand(40_000, 1, 4)
     noise = torch.randn(x0_hat.shape, generator=rng)
-    kernel = resample(Transition(path, lambda x, _: x, x0_hat, x0_hat, at(0.6), at(0.5), lambda: noise))
-    drawn = kernel.center[:, 0] / path.alpha(at(0.5)).item()
+    kernel = resample(Transition(path, lambda x, _: x, x0_hat, x0_hat, at(0.6), at(0.5)))
+    x_s = kernel.sample({DRAW: noise, KERNEL: torch.zeros_like(noise)}.__getitem__)
+    drawn = x_s[:, 0] / path.alpha(at(0.5)).item()
     assert_close(drawn.sum(1), torch.ones(40_000).to(drawn))
     assert set(drawn.round(decimals=5).unique().tolist()) == {0.0, 1.0}
     assert stats.chisquare(drawn.sum(0)[:3], 40_000 * chances[:3]).pvalue > 1e-4
@@ -427,9 +442,9 @@ def test_resample_is_exact_for_one_cell_and_the_mean_is_not(path: GaussianPath, 
         rng = torch.Generator().manual_seed(1)
         x_t = torch.randn(count, 1, 3, dtype=torch.float64, generator=rng)
         for t, s in pairwise(torch.linspace(1, 0, steps + 1).tolist()):
-            draw = torch.randn(count, 1, 3, dtype=torch.float64, generator=rng)
-            step = Transition(path, posterior, x_t, posterior(x_t, at(t)), at(t), at(s), lambda draw=draw: draw)
-            x_t = rule(step).sample(torch.randn(count, 1, 3, dtype=torch.float64, generator=rng))
+            noise = torch.randn(4, count, 1, 3, dtype=torch.float64, generator=rng)  # for every purpose
+            step = Transition(path, posterior, x_t, posterior(x_t, at(t)), at(t), at(s))
+            x_t = rule(step).sample(noise.__getitem__)
         return x_t.mean((0, 1))  # of the last proposals: the posterior given states of training's own law
 
     spread = (chances * (1 - chances) / count).sqrt()
@@ -437,21 +452,24 @@ def test_resample_is_exact_for_one_cell_and_the_mean_is_not(path: GaussianPath, 
     assert ((mean(tweedie) - chances).abs() > 5 * spread).any()
 
 
-def test_a_rule_that_draws_says_what_it_lacks(path: GaussianPath) -> None:
-    x = torch.zeros(1, 2, 3)
-    with pytest.raises(LetgoError, match="give its Transition `draw`"):
-        resample(Transition(path, lambda x, _: x, x, x, at(0.5), at(0.4)))
-
-
 # Rules by name
 
 
 def test_rules_are_made_by_their_names() -> None:
-    assert [make_rule(name) for name in PLAIN_RULES] == [ddpm, ddim, tweedie, resample, euler, heun]
-    assert make_rule("em", sigma=0.3) == EulerMaruyama(0.3)
-    assert make_rule("em-decay", sigma=7.0, tau_start=0.7) == EulerMaruyama(7.0, 0.7)
-    assert make_rule("ddpm", variance=2.0) == Tempered(ddpm, 2.0)
+    assert {name: Sampler(name).build() for name in PLAIN} == PLAIN
+    assert Sampler("em", sigma=0.3).build() == EulerMaruyama(0.3)
+    assert Sampler("em-decay", sigma=7.0, tau_start=0.7).build() == EulerMaruyama(7.0, 0.7)
+    assert Sampler("ddpm", variance=2.0).build() == Tempered(ddpm, 2.0)
     assert set(RULES) == set(ALL_RULES)
+
+
+def test_a_sampler_knows_its_times_calls_and_settings() -> None:
+    heun_twice = Sampler("heun", 5, variance=0.5, soft_until=0.3)
+    assert torch.equal(heun_twice.times(), uniform_grid(5))
+    assert (heun_twice.calls, Sampler("ddpm", 5).calls) == (10, 5)
+    assert heun_twice.settings == {"variance": 0.5, "soft_until": 0.3}
+    assert Sampler("em-decay", sigma=7.0, tau_start=0.0).settings == {"sigma": 7.0, "tau_start": 0.0}
+    assert Sampler().settings == {}
 
 
 @pytest.mark.parametrize(
@@ -460,14 +478,32 @@ def test_rules_are_made_by_their_names() -> None:
         ("dpm", {}, "unknown rule 'dpm'; did you mean ddpm\\? choose one of ddpm"),
         ("em", {}, "needs --sigma"),
         ("em-decay", {"sigma": 7.0}, "--tau-start"),
-        ("em", {"sigma": 0.3, "tau_start": 0.5}, "use em-decay"),
+        ("em", {"sigma": 0.3, "tau_start": 0.5}, "rule 'em' takes no tau_start; only em-decay take"),
+        ("em-decay", {"tau_start": 0.7}, "needs --sigma and --tau-start"),
         ("ddpm", {"sigma": 0.3}, "takes no sigma"),
         ("em", {"sigma": -1.0}, "sigma must be >= 0"),
         ("em-decay", {"sigma": 1.0, "tau_start": 1.5}, r"tau_start in \[0, 1\]"),
         ("ddpm", {"variance": -1.0}, "variance must be >= 0"),
+        ("ddpm", {"variance": math.nan}, "variance must be >= 0"),
+        ("ddpm", {"soft_until": math.nan}, "soft_until is not a number"),
     ],
 )
 def test_wrong_settings_are_refused_in_one_line(name: str, settings: dict[str, float], says: str) -> None:
     with pytest.raises(LetgoError, match=says) as caught:
-        make_rule(name, **settings)
+        Sampler(name, **settings).build()
     assert "\n" not in str(caught.value)
+
+
+def test_a_rule_that_does_not_fit_a_model_is_refused_by_the_names_of_those_that_do() -> None:
+    Sampler("resample").check(CosinePath(), OneHot(4))
+    Sampler("tweedie").check(CosinePath(), AnalogBits(4))
+    with pytest.raises(
+        LetgoError, match=r"'resample' does not fit .* CosinePath and AnalogBits; choose one of ddpm, ddim, "
+    ):
+        Sampler("resample").check(CosinePath(), AnalogBits(4))
+
+    class Corrupting(CosinePath):
+        family = "symbols"
+
+    with pytest.raises(LetgoError, match="'ddpm' does not fit a model with Corrupting and OneHot"):
+        Sampler("ddpm").check(Corrupting(), OneHot(4))

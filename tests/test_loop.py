@@ -8,29 +8,32 @@ from dataclasses import replace
 
 import pytest
 import torch
-from letgo.evaluate import instances
 from torch import Tensor, nn
 
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.fast import loop as fast_loop
-from letgo.fast.loop import Loop
-from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, Tempered, ddpm, tweedie
+from letgo.fast.cpu import Cpu
+from letgo.fast.engine import Plain
+from letgo.fast.loop import Graph
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, Noise, as_int64
-from letgo.sampling import Grid, Snapshot, trajectory, uniform_grid
+from letgo.samplers import RULES, Sampler
+from letgo.sampling import Snapshot, trajectory
 from letgo.solver import Solver
 
-SETTINGS: dict[str, Rule] = {
-    **PLAIN_RULES,
-    "em": EulerMaruyama(0.3),
-    "em-decay": EulerMaruyama(7.0, 0.7),
-    "em-decay, late": EulerMaruyama(3.0, 0.9),
-    "tempered": Tempered(ddpm, 2.0),
-    "tempered em": Tempered(EulerMaruyama(0.2), 0.5),
+SETTINGS = {
+    **{name: Sampler(name) for name, kind in RULES.items() if not kind.takes},
+    "em": Sampler("em", sigma=0.3),
+    "em-decay": Sampler("em-decay", sigma=7.0, tau_start=0.7),
+    "em-decay, late": Sampler("em-decay", sigma=3.0, tau_start=0.9),
+    "tempered": Sampler("ddpm", variance=2.0),
+    "tempered em": Sampler("em", sigma=0.2, variance=0.5),
 }
+CPU = torch.device("cpu")
 SHAPE = (6, 5)
 INF = float("inf")
 
@@ -44,6 +47,22 @@ class Curve(nn.Module):
         return y / (1 + y.abs())
 
 
+class Remembering(Curve):
+    """What it was shown so far matters too; without a memory it begins with zeros."""
+
+    remembers = True
+
+    def forward(
+        self, x_t: Tensor, t: Tensor, context: Tensor | None = None, memory: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        memory = torch.zeros_like(x_t[:, 0]) if memory is None else memory
+        return super().forward(x_t + memory[:, None], t), memory / 2 + x_t.clamp(-1, 1).sum(1)
+
+
+def graph(network: nn.Module | None = None, path: GaussianPath | None = None) -> Graph:
+    return Graph(network or Curve(), path or CosinePath(), CPU, "fp32", compiled=False)
+
+
 def some_clues(count: int = 3, soft_until: float = INF, seed: int = 0) -> Clues:
     rng = torch.Generator().manual_seed(seed)
     values, given = torch.randn(count, *SHAPE, generator=rng), torch.rand(count, SHAPE[0], generator=rng) < 0.3
@@ -52,115 +71,142 @@ def some_clues(count: int = 3, soft_until: float = INF, seed: int = 0) -> Clues:
 
 def plain(
     path: GaussianPath,
-    rule: Rule,
-    times: Grid,
+    sampler: Sampler,
     clues: Clues,
     noise: Noise,
     network: nn.Module | None = None,
     context: Tensor | None = None,
 ) -> list[Snapshot]:
     network = network or Curve()
-    with torch.no_grad():
-        return list(
-            trajectory(lambda x, t: network(x, t.expand(len(x), 1, 1), context), path, rule, times, clues, noise)
-        )
+
+    def denoise(x: Tensor, t: Tensor, *memory: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        return network(x, t.expand(len(x), 1, 1), context, *memory)
+
+    return list(trajectory(denoise, path, sampler.build(), sampler.times(), clues, noise))
 
 
 def same(ours: list[Snapshot], theirs: list[Snapshot]) -> bool:
     pairs = list(zip(ours, theirs, strict=True))
     numbers = all((a.step, a.t) == (b.step, b.t) for a, b in pairs)
-    return numbers and all(torch.equal(a.x, b.x) and torch.equal(a.x0_hat, b.x0_hat) for a, b in pairs)
+    remembered = all(
+        a.memory is None if b.memory is None else a.memory is not None and torch.equal(a.memory, b.memory)
+        for a, b in pairs
+    )
+    states = all(torch.equal(a.x, b.x) and torch.equal(a.x0_hat, b.x0_hat) for a, b in pairs)
+    return numbers and remembered and states
 
 
+@pytest.mark.parametrize("network", [Curve, Remembering])
 @pytest.mark.parametrize("soft_until", [INF, 0.5])
-def test_every_setting_gives_the_plain_states_and_shares_its_kinds_step(path: GaussianPath, soft_until: float) -> None:
+def test_every_setting_gives_the_plain_states_and_shares_its_kinds_step(
+    path: GaussianPath, soft_until: float, network: type[Curve]
+) -> None:
     """One loop through all settings, step counts, seeds and clues: nothing of an earlier run is left behind."""
-    loop = Loop(Curve(), path, compiled=False)
-    for i, rule in enumerate(SETTINGS.values()):
+    loop = graph(network(), path)
+    for i, setting in enumerate(SETTINGS.values()):
         clues, noise = some_clues(3, soft_until, seed=i), Noise.first(i, 3)
         for steps in (7, 4):
-            times = uniform_grid(steps)
-            expected = plain(path, rule, times, clues, noise)
-            assert same(list(loop.run(rule, times, clues, noise)), expected)
-            assert torch.equal(loop.final(rule, times, clues, noise), expected[-1].x)
-    assert len(loop.steps) == len(PLAIN_RULES) + 1  # one for em and em-decay with any numbers
+            sampler = replace(setting, steps=steps)
+            expected = plain(path, sampler, clues, noise, network())
+            assert (expected[0].memory is not None) == (network is Remembering)
+            assert same(list(loop.walk(sampler, clues, noise)), expected)
+            assert torch.equal(loop.finish(sampler, clues, noise), expected[-1].x)
+    assert len(loop.steps) == len(RULES) - 1  # em and em-decay with any numbers share one
 
 
 def test_the_settings_matter() -> None:
     """So the test above cannot pass with settings that are ignored."""
-    clues, noise, times = some_clues(), Noise.first(0, 3), uniform_grid(7)
-    finals = [plain(CosinePath(), rule, times, clues, noise)[-1].x for rule in SETTINGS.values()]
+    clues, noise, settings = some_clues(), Noise.first(0, 3), [replace(s, steps=7) for s in SETTINGS.values()]
+    finals = [plain(CosinePath(), setting, clues, noise)[-1].x for setting in settings]
     assert not any(torch.equal(a, b) for i, a in enumerate(finals) for b in finals[:i])
+    for setting, final in zip(settings, finals, strict=True):
+        assert not torch.equal(plain(CosinePath(), setting, clues, noise, Remembering())[-1].x, final)
 
 
 def test_shapes_contexts_and_soft_times_get_steps_of_their_own() -> None:
-    loop, times = Loop(Curve(), CosinePath(), compiled=False), uniform_grid(3)
+    loop, ddpm = graph(), Sampler("ddpm", 3)
     for clues in (some_clues(3), some_clues(2), some_clues(3, 0.5), some_clues(3, 0.25), some_clues(3)):
         noise = Noise.first(0, len(clues.values))
-        assert torch.equal(loop.final(ddpm, times, clues, noise), plain(CosinePath(), ddpm, times, clues, noise)[-1].x)
+        assert torch.equal(loop.finish(ddpm, clues, noise), plain(CosinePath(), ddpm, clues, noise)[-1].x)
     assert len(loop.steps) == 4
 
 
 def test_graphs_reach_the_network_through_the_buffers() -> None:
     torch.manual_seed(0)
     network = NeuralLogicMachine(width=8, time_features=16).eval()
-    loop, times, noise = Loop(network, CosinePath(), compiled=False), uniform_grid(5), Noise.first(1, 2)
+    loop, tweedie, noise = graph(network), Sampler("tweedie", 5), Noise.first(1, 2)
     clues = Clues(torch.zeros(2, 16, 2), torch.zeros(2, 16, dtype=torch.bool))
     finals = []
     for seed in (0, 1):
         context = (torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(seed)) < 0.5).float()
-        expected = plain(CosinePath(), tweedie, times, clues, noise, network, context)
-        assert same(list(loop.run(tweedie, times, clues, noise, context)), expected)
-        finals.append(loop.final(tweedie, times, clues, noise, context))
+        expected = plain(CosinePath(), tweedie, clues, noise, network, context)
+        assert same(list(loop.walk(tweedie, clues, noise, context)), expected)
+        finals.append(loop.finish(tweedie, clues, noise, context))
         assert torch.equal(finals[-1], expected[-1].x)
     assert not torch.equal(*finals)
     assert len(loop.steps) == 1
 
 
-def test_runs_that_take_turns_do_not_disturb_each_other() -> None:
-    loop, times = Loop(Curve(), CosinePath(), compiled=False), uniform_grid(6)
+@pytest.mark.parametrize("network", [Curve, Remembering])
+def test_runs_that_take_turns_do_not_disturb_each_other(network: type[Curve]) -> None:
+    loop, ddpm = graph(network()), Sampler("ddpm", 6)
     inputs = [(some_clues(seed=seed), Noise.first(seed, 3)) for seed in (0, 1)]
-    first, second = (loop.run(ddpm, times, *each) for each in inputs)
+    first, second = (loop.walk(ddpm, *each) for each in inputs)
     taken: list[list[Snapshot]] = [[], []]
     for turn in (0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1):
         taken[turn].append(next((first, second)[turn]))
         if turn:
-            loop.final(ddpm, times, *inputs[0])
-    assert all(same(taken[i], plain(CosinePath(), ddpm, times, *inputs[i])) for i in (0, 1))
+            loop.finish(ddpm, *inputs[0])
+    assert all(same(taken[i], plain(CosinePath(), ddpm, *inputs[i], network())) for i in (0, 1))
 
 
-def test_a_run_can_go_on_from_the_middle_with_fewer_boards() -> None:
-    loop, times, clues, noise = (
-        Loop(Curve(), CosinePath(), compiled=False),
-        uniform_grid(6),
-        some_clues(),
-        Noise.first(0, 3),
-    )
-    expected, kept = plain(CosinePath(), ddpm, times, clues, noise), torch.tensor([2, 0])
-    rest = list(loop.run(ddpm, times, clues[kept], noise[kept], None, expected[3].x[kept], 4))
-    assert [(s.step, s.t) for s in rest] == [(s.step, s.t) for s in expected[4:]]
-    assert all(torch.equal(s.x, e.x[kept]) for s, e in zip(rest, expected[4:], strict=True))
+@pytest.mark.parametrize("network", [Curve, Remembering])
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_a_run_can_go_on_from_the_middle_with_fewer_boards(setting: Sampler, network: type[Curve]) -> None:
+    loop, sampler, clues, noise = graph(network()), replace(setting, steps=6), some_clues(), Noise.first(0, 3)
+    kept, whole = torch.tensor([2, 0]), list(loop.walk(sampler, clues, noise))
+    for expected in (whole, plain(CosinePath(), sampler, clues, noise, network())):
+        rest = list(loop.walk(sampler, clues[kept], noise[kept], None, expected[3].walk[kept]))
+        assert [(s.step, s.t) for s in rest] == [(s.step, s.t) for s in expected[4:]]
+        assert all(torch.equal(s.x, e.x[kept]) for s, e in zip(rest, expected[4:], strict=True))
+
+
+def test_what_the_plain_loop_refuses_is_refused_here_too() -> None:
+    class Broken(Curve):
+        def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+            return super().forward(x_t, t.expand(len(x_t), 1, 1)).masked_fill(t < 0.6, torch.nan)
+
+    clues, sampler = some_clues(), Sampler("ddpm", 4)
+    for engine in (
+        graph(Broken()),
+        Plain(Broken(), CosinePath(), CPU, "fp32"),
+        Cpu(Broken(), CosinePath(), CPU, "fp32"),
+    ):
+        for ask in (engine.finish, lambda *inputs, engine=engine: list(engine.walk(*inputs))):
+            with pytest.raises(LetgoError, match="noise for 2 boards cannot serve 3"):
+                ask(sampler, clues, Noise.first(0, 2))
+            with pytest.raises(LetgoError, match="the network's prediction is not finite at step 3"):
+                ask(sampler, clues, Noise.first(0, 3))
+    diverging = Sampler("em", 9, sigma=1e30)
+    assert not graph().finish(diverging, clues, Noise.first(0, 3)).isfinite().all()  # no fault of the network
 
 
 def test_longer_runs_get_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_loop, "MOST_STEPS", 4)
-    loop, clues, noise, rule = (
-        Loop(Curve(), CosinePath(), compiled=False),
-        some_clues(),
-        Noise.first(0, 3),
-        EulerMaruyama(0.1),
-    )
+    loop, clues, noise = graph(), some_clues(), Noise.first(0, 3)
     for steps in (4, 5, 8):
-        times = uniform_grid(steps)
-        assert torch.equal(loop.final(rule, times, clues, noise), plain(CosinePath(), rule, times, clues, noise)[-1].x)
+        em = Sampler("em", steps, sigma=0.1)
+        assert torch.equal(loop.finish(em, clues, noise), plain(CosinePath(), em, clues, noise)[-1].x)
     assert len(loop.steps) == 2
 
 
 def test_a_wrong_grid_is_refused() -> None:
+    class Backwards(Sampler):
+        def times(self) -> Tensor:
+            return torch.tensor([0.0, 1.0])
+
     with pytest.raises(LetgoError, match="fall strictly from 1"):
-        Loop(Curve(), CosinePath(), compiled=False).final(
-            ddpm, torch.tensor([0.0, 1.0]), some_clues(), Noise.first(0, 3)
-        )
+        graph().finish(Backwards("ddpm", 1), some_clues(), Noise.first(0, 3))
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**32 + 5, 2**63 - 1, 2**63, 2**64 - 1, 2**70 + 3, -(2**40)])
@@ -177,9 +223,9 @@ def test_a_step_that_cannot_be_built_says_so(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(fast_loop, "compiled_advance", lambda: broken)
-    loop = Loop(Curve(), CosinePath())
+    loop = Graph(Curve(), CosinePath(), CPU, "fp32")
     with pytest.raises(LetgoError, match=r"states \(3, 6, 5\) on cpu: RuntimeError: no such kernel; use --plain"):
-        loop.final(ddpm, uniform_grid(3), some_clues(), Noise.first(0, 3))
+        loop.finish(Sampler("ddpm", 3), some_clues(), Noise.first(0, 3))
     assert not loop.steps
 
 
@@ -191,13 +237,15 @@ def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
     torch.manual_seed(0)
     network = config.build_model()
     ours, theirs = (Solver(config, network, fast=False) for _ in range(2))
-    assert ours.loop is None  # on the CPU
-    ours.loop = Loop(ours.network, ours.path, compiled=False)
-    problem = instances(ours.task, None, 11, 0)
-    for rule in (ddpm, EulerMaruyama(3.0, 0.7), EulerMaruyama(5.0, 0.8)):
+    assert isinstance(ours.engine, Plain)  # on the CPU
+    assert isinstance(ours.sample_engine, Plain)
+    ours.engine = ours.sample_engine = graph(ours.network, ours.path)
+    problem = source_of(ours.task).draw("test", None, 11, 0)
+    for rule, sigma, tau_start in (("ddpm", None, None), ("em-decay", 3.0, 0.7), ("em-decay", 5.0, 0.8)):
         for soft_until in (None, 0.5):
-            options = {"steps": 5, "seed": 3, "attempt": 1, "batch": 4, "soft_until": soft_until}
-            assert torch.equal(ours.sample(problem, rule, **options), theirs.sample(problem, rule, **options))
+            sampler = Sampler(rule, 5, sigma, tau_start, soft_until=soft_until)
+            options = {"seed": 3, "attempt": 1, "batch": 4}
+            assert torch.equal(ours.sample(problem, sampler, **options), theirs.sample(problem, sampler, **options))
     answers = [
         [(a.solved, a.board, a.tries, a.calls) for a in s.solve(problem, steps=6, tries=2, batch=8)]
         for s in (ours, theirs)
@@ -207,12 +255,13 @@ def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
 
 
 def test_sizes_are_those_of_the_latest_step_alone() -> None:
-    ours = Loop(PRESETS["sudoku-mini"].build_model().eval(), CosinePath(), compiled=False)
-    for rule, sizes in ((ddpm, (3, 5)), (EulerMaruyama(3.0), (4,)), (ddpm, (3,))):
+    ours = graph(PRESETS["sudoku-mini"].build_model().eval())
+    ddpm, em = Sampler("ddpm", 2), Sampler("em", 2, sigma=3.0)
+    for sampler, sizes in ((ddpm, (3, 5)), (em, (4,)), (ddpm, (3,))):
         for size in sizes:
             clues = Clues(torch.zeros(size, 16, 4), torch.zeros(size, 16, dtype=torch.bool))
-            ours.final(rule, uniform_grid(2), clues, Noise.first(0, size))
-        assert ours.sizes() == ({4} if isinstance(rule, EulerMaruyama) else {3, 5})
+            ours.finish(sampler, clues, Noise.first(0, size))
+        assert ours.sizes() == ({4} if sampler is em else {3, 5})
     assert len(ours.steps) == 3
 
 
@@ -220,26 +269,27 @@ TRACE = """
 import torch
 from torch._dynamo.utils import counters
 from letgo.fast import loop
-from letgo.kernels import EulerMaruyama, Tempered, ddpm, heun
 from letgo.paths import CosinePath
 from letgo.pinning import Clues
 from letgo.presets import PRESETS
 from letgo.rng import Noise
-from letgo.sampling import trajectory, uniform_grid
+from letgo.samplers import Sampler
+from letgo.sampling import trajectory
 
 torch.set_num_threads(1)
 step = torch.compile(loop.advance, dynamic=False, fullgraph=True, backend="aot_eager")
 loop.compiled_advance = lambda: step
 clues, path = Clues(torch.randn(3, 16, 4), torch.rand(3, 16) < 0.3), CosinePath()
 for network in [PRESETS["sudoku-mini"].build_model().eval() for _ in range(2)]:
-    ours = loop.Loop(network, path)
-    for rule in (EulerMaruyama(0.3), EulerMaruyama(7.0, 0.7), ddpm, Tempered(ddpm, 2.0), heun):
+    ours = loop.Graph(network, path, torch.device("cpu"), "fp32")
+    rules = ["em", {"sigma": 0.3}], ["em-decay", {"sigma": 7.0, "tau_start": 0.7}]
+    for rule, settings in (*rules, ["ddpm", {}], ["ddpm", {"variance": 2.0}], ["heun", {}]):
         for seed, steps in enumerate((3, 5)):
-            noise, times = Noise.first(seed, 3), uniform_grid(steps)
-            x = ours.final(rule, times, clues, noise)
+            noise, sampler = Noise.first(seed, 3), Sampler(rule, steps, **settings)
+            x = ours.finish(sampler, clues, noise)
             denoise = lambda x, t: network(x, t.expand(len(x), 1, 1))
-            *_, last = trajectory(denoise, path, rule, times, clues, noise)
-            assert torch.equal(x, last.x), rule
+            *_, last = trajectory(denoise, path, sampler.build(), sampler.times(), clues, noise)
+            assert torch.equal(x, last.x), sampler
 print(counters["stats"]["unique_graphs"])
 """
 

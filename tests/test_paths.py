@@ -164,12 +164,19 @@ def test_foreign_networks_enter_as_denoisers(path: GaussianPath) -> None:
             super().__init__()
             self.convert = getattr(path, quantity)
 
-        def forward(self, x_t: Tensor, t: Tensor) -> Tensor:
+        def forward(self, x_t: Tensor, t: Tensor, *context: Tensor) -> Tensor:
+            seen.append(context)
             return self.convert(x_t, x0, t)
 
+    seen: list[tuple[Tensor, ...]] = []
     x_t, x0 = random_states(23, 0), random_states(23, 1)
     assert_close(VelocityDenoiser(Oracle("velocity"), path)(x_t, INTERIOR), x0)
     assert_close(NoiseDenoiser(Oracle("eps"), path)(x_t, INTERIOR), x0)
+    assert seen == [(), ()]  # a network without a context need not take one
+    context = torch.eye(3)
+    assert_close(VelocityDenoiser(Oracle("velocity"), path)(x_t, INTERIOR, context), x0)
+    assert_close(NoiseDenoiser(Oracle("eps"), path)(x_t, INTERIOR, context), x0)
+    assert [given[0] is context for given in seen[2:]] == [True, True]
 
 
 def test_paths_are_known_by_their_names() -> None:

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from letgo.kernels import Rule, Transition, ddim, ddpm, euler, generalized_ddim, tweedie
 from letgo.models.denoiser import ExactDenoiser, NoiseDenoiser
 from letgo.paths import CosinePath, GaussianPath, LinearPath, TablePath
+from letgo.rng import KERNEL
 from letgo.sampling import uniform_grid
 
 STEPS, SHAPE = 50, (3, 4, 5)
@@ -46,7 +47,7 @@ def run_ours(rule: Rule, path: GaussianPath, noises: list[Tensor]) -> list[Tenso
     denoise, x = exact_denoiser(path), torch.randn(SHAPE, generator=torch.Generator().manual_seed(2))
     states = [x]
     for (t, s), noise in zip(pairwise(uniform_grid(STEPS).view(-1, 1, 1, 1)), noises, strict=True):
-        x = rule(Transition(path, denoise, x, denoise(x, t), t, s)).sample(noise)
+        x = rule(Transition(path, denoise, x, denoise(x, t), t, s)).sample({KERNEL: noise}.__getitem__)
         states.append(x)
     return states
 
@@ -100,7 +101,7 @@ def test_a_noise_network_with_the_linear_schedule_of_diffusers_agrees_with_it(
     grid = uniform_grid(250 // jump).view(-1, 1, 1, 1)
     for timestep, (t, s), noise in zip(scheduler.timesteps, pairwise(grid), noises, strict=True):
         assert timestep + 1 == round(250 * float(t))
-        ours = rule(Transition(path, denoise, ours, denoise(ours, t), t, s)).sample(noise)
+        ours = rule(Transition(path, denoise, ours, denoise(ours, t), t, s)).sample({KERNEL: noise}.__getitem__)
         theirs = scheduler.step(
             network(theirs, timestep), int(timestep), theirs, eta=eta, variance_noise=noise
         ).prev_sample

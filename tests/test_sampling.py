@@ -12,14 +12,16 @@ from torch.testing import assert_close
 
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
-from letgo.kernels import PLAIN_RULES, EulerMaruyama, Rule, Transition, ddim, ddpm, euler, heun, tweedie
+from letgo.kernels import Rule, Transition, ddim, ddpm, euler, heun, tweedie
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
-from letgo.rng import DRAW, KERNEL, PIN, START, Noise
-from letgo.sampling import BELIEF_TIMES, Snapshot, belief, starting_state, trajectory, uniform_grid
+from letgo.rng import PIN, START, Noise
+from letgo.samplers import RULES, Sampler
+from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief, starting_state, trajectory, uniform_grid
 
-ALL_RULES: dict[str, Rule] = {**PLAIN_RULES, "em": EulerMaruyama(0.3), "em-decay": EulerMaruyama(7.0, 0.7)}
+SETTINGS = {"em": {"sigma": 0.3}, "em-decay": {"sigma": 7.0, "tau_start": 0.7}}
+ALL_RULES: dict[str, Rule] = {name: Sampler(name, **SETTINGS.get(name, {})).build() for name in RULES}
 SHAPE = (6, 5)
 
 
@@ -96,9 +98,8 @@ def test_every_turn_is_algorithm_1(path: GaussianPath, rule: Rule, soft_until: f
     for i, snapshot in enumerate(snapshots, start=1):
         t, s = times[i - 1].view(1, 1, 1), times[i].view(1, 1, 1)
         assert torch.equal(snapshot.x0_hat, denoise(x_t, t))
-        look, draw = lambda x, time: denoise(clues.pin(x), time), noise.normal(i, DRAW, *SHAPE)
-        kernel = rule(Transition(path, look, x_t, snapshot.x0_hat, t, s, lambda draw=draw: draw))
-        x_s = kernel.sample(noise.normal(i, KERNEL, *SHAPE))
+        kernel = rule(Transition(path, lambda x, t: denoise(clues.pin(x), t), x_t, snapshot.x0_hat, t, s))
+        x_s = kernel.sample(lambda purpose, i=i: noise.normal(i, purpose, *SHAPE))
         x_t = clues.pin_at(x_s, s, path, noise.normal(i, PIN, *SHAPE))
         assert torch.equal(snapshot.x, x_t)
 
@@ -177,8 +178,8 @@ def test_a_run_that_goes_on_from_its_own_state_ends_as_it_would_have(rule: Rule)
     clues, noise, path = some_clues(3, soft_until=0.5), Noise.first(0, 3), CosinePath()
     whole = list(trajectory(Recorder(), path, rule, uniform_grid(6), clues, noise))
     for done in (1, 4, 5):
-        x_t = whole[done - 1].x
-        rest = list(trajectory(Recorder(), path, rule, uniform_grid(6), clues, noise, x_t=x_t, done=done))
+        walk = Walk(whole[done - 1].x, done=done)
+        rest = list(trajectory(Recorder(), path, rule, uniform_grid(6), clues, noise, walk))
         assert [(snapshot.step, snapshot.t) for snapshot in rest] == [(s.step, s.t) for s in whole[done:]]
         assert torch.equal(rest[-1].x, whole[-1].x)
 
@@ -212,18 +213,63 @@ def test_sampling_keeps_no_gradient() -> None:
         assert not snapshot.x0_hat.requires_grad
 
 
-def test_another_step_function_can_be_handed_in() -> None:
-    """A compiled step, for instance: it is called with the loop's own arguments once per step."""
-    calls = []
+@pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)
+def test_a_network_is_reminded_of_what_it_returned_the_step_before(rule: Rule) -> None:
+    """Heun's second look at a step meets the memory of the first, and what it would remember is dropped."""
+    told: list[tuple[float, float | None]] = []
 
-    def stay(denoise, path, rule, x_t, t, s, clues, noise, step):
-        calls.append((float(t), float(s), int(step)))
-        return x_t, x_t
+    def denoise(x_t: Tensor, t: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        told.append((float(t), None if memory is None else float(memory[0])))
+        return Recorder()(x_t, t), torch.full((len(x_t),), float(t))
 
-    clues, noise = some_clues(2), Noise.first(0, 2)
-    x = last(trajectory(Recorder(), CosinePath(), ddpm, uniform_grid(2), clues, noise, stay))
-    assert torch.equal(x, starting_state(noise, clues, CosinePath()))
-    assert calls == [(1.0, 0.5, 1), (0.5, 0.0, 2)]
+    snapshots = list(trajectory(denoise, CosinePath(), rule, uniform_grid(3), some_clues(2), Noise.first(0, 2)))
+    times = [float(t) for t in uniform_grid(3)]
+    looks = [[(t, told), (s, told)][: 2 if rule is heun else 1] for t, s, told in zip(times, times[1:], [None, *times])]
+    assert told == sum(looks, [])
+    assert [float(snapshot.walk.memory[0]) for snapshot in snapshots if snapshot.walk.memory is not None] == times[:3]
+
+
+@pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_walk_that_is_cut_by_rows_goes_on_to_the_same_bits(path: GaussianPath, rule: Rule, remembers: bool) -> None:
+    def denoise(x_t: Tensor, t: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor] | Tensor:
+        if not remembers:
+            return Recorder()(x_t, t)
+        memory = (0 if memory is None else memory) + x_t.clamp(-1, 1)
+        return Recorder()(x_t + memory, t), memory
+
+    clues, noise, kept = some_clues(5, soft_until=0.5), Noise.first(3, 5), torch.tensor([4, 1])
+    whole = list(trajectory(denoise, path, rule, uniform_grid(6), clues, noise))
+    assert (whole[2].walk.memory is not None) == remembers
+    rest = list(trajectory(denoise, path, rule, uniform_grid(6), clues[kept], noise[kept], whole[2].walk[kept]))
+    assert [(s.step, s.t) for s in rest] == [(s.step, s.t) for s in whole[3:]]
+    for ours, theirs in zip(rest, whole[3:], strict=True):
+        assert torch.equal(ours.x, theirs.x[kept])
+        assert torch.equal(ours.x0_hat, theirs.x0_hat[kept])
+
+
+def test_noise_that_does_not_serve_every_board_is_refused() -> None:
+    for rows in (1, 2, 4):
+        with pytest.raises(LetgoError, match=f"noise for {rows} boards cannot serve 3"):
+            next(trajectory(Recorder(), CosinePath(), ddpm, uniform_grid(2), some_clues(3), Noise.first(0, rows)))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_network_whose_answer_is_not_finite_is_named_by_the_step(wrong: float) -> None:
+    def denoise(x_t: Tensor, t: Tensor) -> Tensor:
+        return x_t.masked_fill(t < 0.6, wrong)
+
+    steps = trajectory(denoise, CosinePath(), ddpm, uniform_grid(4), some_clues(3), Noise.first(0, 3))
+    next(steps)
+    next(steps)
+    with pytest.raises(LetgoError, match="not finite at step 3; check its weights"):
+        next(steps)
+
+
+def test_a_sampler_that_diverges_by_itself_is_no_fault_of_the_network() -> None:
+    rule = Sampler("em", 9, sigma=1e30).build()
+    x = last(trajectory(lambda x, t: x, CosinePath(), rule, uniform_grid(9), some_clues(3), Noise.first(0, 3)))
+    assert not x.isfinite().all()
 
 
 def test_belief_is_the_log_probability_of_open_cells(path: GaussianPath) -> None:

@@ -139,7 +139,7 @@ def test_a_table_is_trained_measured_and_solved_by_the_doors_of_all_tasks(tmp_pa
     data = tmp_path / "twice.txt"
     data.write_text("".join("".join(row) * 2 + "\n" for row in rows.tolist()))
     task = table_of(data, grid=(2, 3))
-    config = Config.for_task(task, task_options=options_of(task), steps=600, batch=64, decay=0.5)
+    config = Config.for_task(task, task_options=options_of(task), steps=300, batch=64, decay=0.5)
     run = letgo.train(config, tmp_path / "run", data=str(data), device="cpu", validate=16)
     data.rename(tmp_path / "test.txt")  # a run folder needs no file
     report = letgo.evaluate(run, rule="tweedie", count=20, data=str(tmp_path / "test.txt"), device="cpu")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +35,7 @@ from letgo.runs import Run, load_model, load_state, load_weights, locked, read_j
 from letgo.tasks import Problem, get
 from letgo.training.data import TrainingData, random_clues
 from letgo.training.loop import Options, interruptible, train_runs
+from letgo.training.train import training_instances
 from letgo.training.trainer import EMA_EVERY, Recipe, Trainer
 
 CPU = torch.device("cpu")
@@ -945,23 +946,12 @@ def test_states_that_cannot_be_stacked_are_refused() -> None:
 
 
 def test_symmetries_train_on_every_image_of_an_instance_and_only_where_there_are_some(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = {}
-
-    def note(config: Config, instances: Callable[[], Problem], *rest: Any) -> NoReturn:
-        seen[config.name] = instances()
-        raise LetgoError("enough")
-
-    monkeypatch.setattr("letgo.training.train.train_runs", note)
-    words = ["--boards", "2", "--out", str(tmp_path / "run"), "--device", "cpu"]
-    for name in ("maze", "maze-symmetries"):
-        assert main(["train", name, *words]) == 2
-    assert torch.equal(seen["maze-symmetries"].solution[::8], seen["maze"].solution)
-    assert len(seen["maze-symmetries"]) == 16
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert main(["train", "sudoku-mini", "--symmetries", *words]) == 2
+    mazes = [training_instances(replace(PRESETS[name], boards=2), None) for name in ("maze", "maze-symmetries")]
+    assert torch.equal(mazes[1].solution[::8], mazes[0].solution)
+    assert len(mazes[1]) == 16
+    assert main([*WORDS, "--symmetries", "--out", str(tmp_path / "run")]) == 2
     assert "sudoku knows no symmetries to train on; leave --symmetries out" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

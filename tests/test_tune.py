@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from letgo.evaluate import instances
 
 from letgo.cli import main
+from letgo.data.source import source_of
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
@@ -189,9 +189,9 @@ def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPa
     seen: list[Problem] = []
     row = {"sigma": 0.1, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5}
     found = {"best": row, "grid": [row]}
-    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or found)
+    monkeypatch.setattr("letgo.tune.tune", lambda solver, problem, *_: seen.append(problem) or found)
     assert main(["tune", str(run), "--rule", "em", "--as-is", "--regime", "6", *TUNE]) == 0
-    test = instances(load(str(run)).task, "6", 20, 0)
+    test = source_of(load(str(run)).task).draw("test", "6", 20, 0)
     assert len(seen[0]) == 20
     assert not torch.equal(seen[0].given, test.given)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -13,17 +14,15 @@ if TYPE_CHECKING:
     from letgo.solver import load
     from letgo.training.train import train
 
-DOORS = {  # what `letgo.NAME` is; imported when first used, so that `letgo --help` does not wait for torch
+DOORS = {  # each is 'module:name', imported when it is first used: `letgo --help` does not wait for torch
+    "LetgoError": "errors:LetgoError",
+    "evaluate": "evaluation:evaluate_model",
     "load": "solver:load",
     "train": "training.train:train",
-    "evaluate": "evaluation:evaluate_model",
-    "LetgoError": "errors:LetgoError",
 }
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name in DOORS:
         module, _, attribute = DOORS[name].partition(":")
         return getattr(import_module(f"letgo.{module}"), attribute)

@@ -21,6 +21,7 @@ SIZES: dict[int, dict[str, Any]] = {
     16: {
         "network_options": {"width": 48, "depth": 3, "heads": 3, "hidden": 96},
         "steps": 2_000,
+        "learning_rate": 2e-3,
         "warmup": 100,
         "batch": 64,
         "boards": 2_000,
@@ -29,6 +30,7 @@ SIZES: dict[int, dict[str, Any]] = {
     49: {
         "network_options": {"width": 96, "depth": 4, "heads": 6, "hidden": 192},
         "steps": 20_000,
+        "learning_rate": 2e-3,
         "warmup": 500,
         "batch": 128,
         "boards": 50_000,
@@ -85,9 +87,8 @@ class Config:
         """Defaults that suit a task of one's own: up to 16 cells are learned on a CPU in about a minute, from 50 on the
         network is the paper's."""
         size = next((size for cells, size in SIZES.items() if task.cells <= cells), {"steps": 200_000})
-        small = {"learning_rate": 2e-3} if task.cells <= max(SIZES) else {}
         masks = "random" if task.generates else "data"
-        return Config(task.name, task.name, decay=0.2, masks=masks).changed(**{**size, **small, **changes})
+        return Config(task.name, task.name, decay=0.2, masks=masks).changed(**{**size, **changes})
 
     def changed(self, **changes: Any) -> Config:
         """With the fields that are not None put in."""

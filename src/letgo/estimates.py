@@ -194,7 +194,7 @@ ESTIMATES: dict[str, Callable[[Tensor], Estimate]] = {
 }
 
 
-def measured(values: Float[Tensor, "boards 1"]) -> Float[Tensor, "boards"]:
+def measured(values: Float[Tensor, "boards 1"]) -> Float[Tensor, "measured"]:
     rows = values[~values[:, 0].isnan(), 0]
     return rows.where(rows.isfinite(), math.nan)
 

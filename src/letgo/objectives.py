@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import unknown
 from letgo.kernels import Transition, ddpm
 from letgo.paths import Path
 from letgo.pinning import Clues
@@ -95,10 +95,6 @@ class Simple:
         return {"loss": squares(clues.pin(network(clues.pin(x_t), t, batch.context)), x0)}
 
 
-def no_second_look(x_t: State, t: Time) -> State:
-    raise LetgoError("a training step re-enters by a rule that asks the network once; Heun's asks twice")
-
-
 def renoise(step: Transition, batch: Batch) -> State:
     """The proposal noised to time s (Algorithm 2)."""
     return step.path.sample(step.x0_hat, step.s, torch.randn_like(step.x0_hat))
@@ -153,56 +149,56 @@ class SelfCorrection:
 
     def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
         x0, clues = batch.x0, batch.clues
+
+        def predict(x_t: State, t: Time) -> State:
+            return clues.pin(network(x_t, t, batch.context))
+
+        def again(x_t: State, x0_hat: State, t: Time, s: Time) -> State:
+            return clues.pin(self.reenter(Transition(path, predict, x_t, x0_hat, t, s), batch))
+
         t1 = uniform_times(x0)
         t2 = t1 * uniform_times(x0)
         x_t1 = clues.pin(path.sample(x0, t1, torch.randn_like(x0)))
         with torch.set_grad_enabled(self.full and torch.is_grad_enabled()):
-            proposal = clues.pin(network(x_t1, t1, batch.context))
-        x_t2 = clues.pin(self.reenter(Transition(path, no_second_look, x_t1, proposal.detach(), t1, t2), batch))
+            proposal = predict(x_t1, t1)
+        x_t2 = again(x_t1, proposal.detach(), t1, t2)
         if self.rollouts > 1:
-            x_t2, t2 = self._rolled_out(network, path, batch, x_t2, t2)
+            rollouts = torch.randint(1, self.rollouts + 1, t2.shape, device=t2.device)
+            with torch.no_grad():
+                for done in range(1, self.rollouts):
+                    s = torch.where(done < rollouts, t2 * uniform_times(x0), t2)
+                    x_t2, t2 = torch.where(s < t2, again(x_t2, predict(x_t2, t2), t2, s), x_t2), s
         rows = 0 if self.full else batch.first(self.simple_weight)
         both = torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]])
         x0_hat = network(*both, batch.repeated(rows))
-        again = clues.pin(x0_hat[: len(x0)])
-        recovery = self.target(Transition(path, no_second_look, x_t2, again, t2, t2), x0)
-        if self.full:
-            simple = squares(proposal, x0)
-        else:
-            simple = squares(clues[:rows].pin(x0_hat[len(x0) :]), x0[:rows]) if rows else torch.zeros_like(recovery)
+        recovery = self.target(Transition(path, predict, x_t2, clues.pin(x0_hat[: len(x0)]), t2, t2), x0)
+        simple = squares(proposal, x0) if self.full else torch.zeros_like(recovery)
+        if rows:
+            simple = squares(clues[:rows].pin(x0_hat[len(x0) :]), x0[:rows])
         return {"recovery": recovery, "simple": simple}
 
-    @torch.no_grad()
-    def _rolled_out(self, network: Network, path: Path, batch: Batch, x_t: State, t: Time) -> tuple[State, Time]:
-        """Every board after U{1..rollouts} of its proposals, of which one is done (App. L.2, random-N denoise)."""
-        count = torch.randint(1, self.rollouts + 1, t.shape, device=t.device)
-        for done in range(1, self.rollouts):
-            s = t * uniform_times(batch.x0)
-            x0_hat = batch.clues.pin(network(x_t, t, batch.context))
-            x_s = batch.clues.pin(self.reenter(Transition(path, no_second_look, x_t, x0_hat, t, s), batch))
-            x_t, t = torch.where(done < count, x_s, x_t), torch.where(done < count, s, t)
-        return x_t, t
 
-
-REENTER = {"renoise": renoise, "ddpm-step": ddpm_step, "corrupt": corrupt}
+REENTER = {
+    "renoise": renoise,
+    "ddpm-step": ddpm_step,
+    "corrupt": corrupt,
+    "corrupt-40": partial(corrupt, share=0.4),
+}
 TARGETS = {"clean": clean, "ddpm-mean": ddpm_mean}
 
 
 def self_correction(
-    simple_weight: float, full: bool, reenter: str = "renoise", target: str = "clean", rollouts: int = 1, **share: float
+    simple_weight: float, full: bool, reenter: str = "renoise", target: str = "clean", **options: int
 ) -> SelfCorrection:
-    """The objective of a configuration's words; `share` is the share of cells that `corrupt` replaces."""
-    if reenter not in REENTER or target not in TARGETS or (share and (reenter != "corrupt" or set(share) != {"share"})):
-        raise LetgoError(
-            f"objective_options: reenter is one of {', '.join(REENTER)}, target one of {', '.join(TARGETS)}, "
-            f"share an option of corrupt; got {reenter}, {target} and {', '.join(share) or 'no other'}"
-        )
-    again = partial(REENTER[reenter], **share) if share else REENTER[reenter]
-    return SelfCorrection(simple_weight, full, again, TARGETS[target], rollouts)
+    """The objective that a configuration's words stand for."""
+    for option, name, known in (("reenter", reenter, REENTER), ("target", target, TARGETS)):
+        if name not in known:
+            raise unknown(f"{option} of self-correction", name, known)
+    return SelfCorrection(simple_weight, full, REENTER[reenter], TARGETS[target], **options)
 
 
 # Each is given simple_weight, full_gradient and the configuration's objective_options.
-OBJECTIVES: dict[str, Callable[..., Any]] = {
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "simple": lambda simple_weight, full, **options: Simple(**options),
     "self-correction": self_correction,
 }

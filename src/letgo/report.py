@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -40,18 +41,23 @@ class Outcomes:
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Outcomes:
         columns = {name: Column.from_dict(value) for name, value in values.items() if name != "number"}
-        return Outcomes([int(number) for number in values["number"]], columns)
+        number = [int(number) for number in values["number"]]
+        for name, column in columns.items():
+            if column.kind not in ESTIMATES or len(column.values) != len(number):
+                raise ValueError(f"the outcomes of {name} are damaged")
+        return Outcomes(number, columns)
 
     @staticmethod
     def cat(parts: Sequence[Outcomes]) -> Outcomes:
-        """All rows in the order of their numbers."""
-        number = [n for part in parts for n in part.number]
+        """All rows in the order of their numbers; a score that one part lacks, the whole lacks too."""
+        number, columns = [n for part in parts for n in part.number], {}
         order = torch.tensor(number).argsort()
-        names = dict.fromkeys(name for part in parts for name in part.columns)
-        columns = {
-            name: Column(parts[0].columns[name].kind, torch.cat([part.columns[name].values for part in parts])[order])
-            for name in names
-        }
+        for name in parts[0].columns:
+            pieces = [part.columns[name] for part in parts if name in part.columns]
+            if len({(piece.kind, piece.values.shape[1]) for piece in pieces}) > 1:
+                raise LetgoError(f"the parts differ in the values of {name}; give all of them the same --passes")
+            if len(pieces) == len(parts):
+                columns[name] = Column(pieces[0].kind, torch.cat([piece.values for piece in pieces])[order])
         return Outcomes(sorted(number), columns)
 
 
@@ -106,9 +112,11 @@ class Report:
                 name: Known(v) for name, v in values.items() if isinstance(v, dict) and "n" in v
             }
             outcomes = Outcomes.from_dict(values["outcomes"]) if "outcomes" in values else None
+            if not re.fullmatch(r"\d+/\d+", values.get("shard", "0/1")):
+                raise ValueError(f"shard {values['shard']!r} is not I/N")
             plain = {name: value for name, value in values.items() if name in known}
             return Report(**plain, scores=scores, outcomes=outcomes)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise LetgoError(f"not a report of `letgo evaluate` ({error}); measure it again") from None
 
     @staticmethod
@@ -135,6 +143,8 @@ class Report:
         outcomes = Outcomes.cat(whole)
         if len(set(outcomes.number)) < len(outcomes.number):
             raise LetgoError("the parts share instances; merge each part once")
+        if outcomes.number != list(range(len(outcomes.number))):
+            raise LetgoError("the parts leave instances out; give all of them the same --count and --data")
         building = [part.building_seconds for part in parts if part.building_seconds is not None]
         return replace(
             first,
@@ -158,7 +168,7 @@ def _shards(parts: Sequence[Report]) -> str | None:
     pairs = [tuple(map(int, str(shard).split("/"))) for shard in given]
     total = pairs[0][1]
     missing = sorted(set(range(total)) - {i for i, _ in pairs})
-    if any(n != total for _, n in pairs) or len(set(pairs)) < len(pairs):
+    if any(n != total or i >= total for i, n in pairs) or len(set(pairs)) < len(pairs):
         raise LetgoError(f"parts {', '.join(map(str, given))} are not the parts of one whole; name each part once")
     if missing:
         raise LetgoError(f"part {missing[0]}/{total} is missing; measure it with --shard {missing[0]}/{total}")

@@ -94,21 +94,8 @@ def train(args: argparse.Namespace, config: Config) -> int:
     def progress(step: int, total: int, speed: float, losses: dict[str, float]) -> None:
         show(step, total, f"  loss {losses['loss']:.5f}  {speed:,.0f} steps/s")
 
-    found = letgo.train(
-        config,
-        args.out,
-        seeds=args.seeds,
-        data=args.data,
-        device=device,
-        max_seconds=args.max_seconds,
-        keep=args.keep,
-        validate=args.validate,
-        progress=progress,
-        say=say,
-        log_every=args.log_every,
-        tensorboard=args.tensorboard,
-        fast=False if args.plain else None,
-        command=args.command_line,
-    )
+    same = ("seeds", "data", "max_seconds", "keep", "validate", "log_every", "tensorboard")
+    more = {"fast": False if args.plain else None, "command": args.command_line, "progress": progress, "say": say}
+    found = letgo.train(config, args.out, device=device, **{name: getattr(args, name) for name in same}, **more)
     signal = max((run.signal for run in (found if isinstance(found, list) else [found])), default=0)
     return 128 + signal if signal else 0

@@ -114,7 +114,7 @@ def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Bu
             kernel = euler_maruyama(step, b.sigmas.index_select(0, now).view(1, 1, 1))
         else:
             kernel = kind(step)
-        return kernel.spread(b.spread)
+        return kernel.spread(b.spread.view(1, 1, 1))
 
     now = b.done.view(1)
     times = tuple(b.times.index_select(0, now + i).view(1, 1, 1) for i in (0, 1))

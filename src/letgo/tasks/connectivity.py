@@ -66,11 +66,9 @@ class Connectivity(Task):
         boards, floor = tries[0], Column.of("rate", self.validate(torch.ones_like(tries[0]), problem))
         if not solved(problem, self):  # nothing to compare the entries with
             return {"all_joined": floor}
-        truth, said = problem.solution > 0, boards > 0
-        counts = [truth & said, truth, ~truth & ~said, ~truth]  # a connected graph has no negative entry: pooled
         return {
             "element_accuracy": Column.of("share", (boards == problem.solution).float().mean(1)),
-            "balanced_accuracy": Column.of("balanced", torch.stack([count.sum(1) for count in counts], dim=1)),
+            "balanced_accuracy": Column.of("balanced", entry_counts(boards, problem.solution)),
             "all_joined": floor,
         }
 
@@ -124,6 +122,12 @@ def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adj
     nearest = rng.integers(1, min(max(1, int(n * p)), n - 1), size=(count, n, 1), endpoint=True)
     edges = torch.from_numpy(rank < nearest)
     return (edges | edges.mT).float()
+
+
+def entry_counts(boards: Symbols, truth: Symbols) -> Int[Tensor, "batch 4"]:
+    """Of each graph hits, positives, rejections and negatives, pooled since a connected graph has no negative entry."""
+    yes, said = truth > 0, boards > 0
+    return torch.stack([count.sum(1) for count in (yes & said, yes, ~yes & ~said, ~yes)], dim=1)
 
 
 def reachability(adjacency: Adjacency) -> Bool[Tensor, "batch n n"]:

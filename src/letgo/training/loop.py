@@ -81,12 +81,11 @@ def train_runs(
     deadline = math.inf if options.max_seconds is None else begun + options.max_seconds
     with Run.open(config, folders) as runs:
         finished = all(run.finished for run in runs)
-        if compare or not finished:
-            problems = problem()
-            prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
-            for i, run in enumerate(runs):
+        problems = problem() if compare or not finished else []
+        prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
+        for i, run in enumerate(runs):
+            if prints:
                 run.learn_from(prints[i % len(prints)])
-        for run in runs:
             run.tidy()
         if finished:
             return runs

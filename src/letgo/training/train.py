@@ -153,8 +153,8 @@ class Session:
 
     def choose_weights(self, run: Run) -> str:
         """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
-        config, data = run.config, self.data if isinstance(self.data, str) else None
-        count = self.validate or (512 if self.device.type == "cuda" else 64)
+        config, count = run.config, self.validate or (512 if self.device.type == "cuda" else 64)
+        data = None if isinstance(self.data, Problem) else self.data
         problem = source_of(config.build_task(), data).validation(count, config.seed)
 
         def score(weights: Weights) -> float:
