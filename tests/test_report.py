@@ -13,7 +13,7 @@ import torch
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.evaluation import evaluate, part_of
-from letgo.metrics import Column
+from letgo.estimates import Column
 from letgo.presets import PRESETS
 from letgo.report import Outcomes, Report, board_digest
 from letgo.rng import data_rng
