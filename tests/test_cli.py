@@ -130,7 +130,7 @@ def numbers(text: str) -> dict[str, Any]:
         ("solve RUN RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("solve nosuch --file x.txt", "unknown task, model or run folder 'nosuch'; choose one of sudoku, "),
         ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
-        ("evaluate RUN --rule ddpm --regime foo", "0 to 16; `letgo data make` has minimal too"),
+        ("evaluate RUN --rule ddpm --regime foo", "4, medium, hard, minimal, train or a number of clues, 0 to 16"),
         (f"evaluate RUN --rule ddpm --count {10**12}", "--count: 1000000000000 is more than a billion boards"),
         (f"generate RUN --count {10**9 + 1}", "--count: 1000000001 is more than a billion boards"),
         (f"train sudoku-mini --out OUT --boards {10**12}", "--boards: 1000000000000 is more than a billion boards"),

@@ -75,7 +75,7 @@ def test_its_files_are_written_read_and_checked(file: Path, tmp_path: Path):
 def test_the_page_describes_it(file: Path):
     pytest.importorskip("fastapi")
     from letgo.app.catalog import describe
-    from letgo.presets import Config
+    from letgo.config import Config
     from letgo.solver import Solver
 
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
@@ -87,10 +87,9 @@ def test_the_page_describes_it(file: Path):
 
 def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path: Path):
     pytest.importorskip("fastapi")
-    from letgo.checkpoints import save_weights, write_json
-
     from letgo.app.catalog import Catalog
-    from letgo.presets import Config
+    from letgo.config import Config
+    from letgo.runs import save_weights, write_json
 
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
     config = Config("coins", tasks.load(f"{file}:Coins"), network_options=small, sample_steps=5)
@@ -110,6 +109,29 @@ def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path:
     catalog.load()
     assert catalog.failed == {}
     assert catalog.cards[run].task == "coins"
+
+
+def test_the_command_line_trains_measures_tunes_and_solves_it(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Every verb runs the file that it is given; none runs what a run folder names."""
+    from letgo.cli.main import main
+
+    run, own = str(tmp_path / "run"), ["--task", f"{file}:Coins", "--device", "cpu"]
+    assert main(["train", "--out", run, "--steps", "300", "--batch", "32", "--quiet", "--validate", "8", *own]) == 0
+    assert main(["evaluate", run, "--rule", "tweedie", "--count", "20", "--json", *own]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["task"], report["regime"], report["validity"]["n"]) == ("coins", "gen", 20)
+    tune = ["tune", run, "--rule", "em", "--count", "10", "--sigmas", "0.1,0.2", "--as-is"]
+    assert main([*tune, *own]) == 0
+    assert main(["solve", run, "H..T", *own]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] in ("HHTT", "HTHT")
+    assert main(["generate", run, "--count", "3", "--quiet", *own]) == 0
+    assert [set(line) <= set("HT") for line in capsys.readouterr().out.split()] == [True] * 3
+    assert main(["solve", run, "H..X", *own]) == 2
+    del tasks.TASKS["coins"]
+    assert main(["solve", run, "H..T"]) == 2
+    assert "unknown task 'coins'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

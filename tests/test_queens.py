@@ -15,6 +15,7 @@ from letgo.errors import LetgoError
 from letgo.presets import preset
 from letgo.tasks.queens import Queens, all_boards, search, train_split
 from letgo.tasks.task import Problem
+from letgo.training.train import training_instances
 
 seeds = st.integers(0, 2**32 - 1)
 PARTS = ("train", "valid", "test")

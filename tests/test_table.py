@@ -112,11 +112,10 @@ def test_a_row_of_another_table_is_refused_by_its_number(file: Path):
     assert "mine.csv, row 1: cell 3 is 'x'; expected one of red, blue" in fault(source_of(other, file).split, "train")
 
 
-def test_a_table_trains_and_the_page_draws_it(file: Path, tmp_path: Path):
-    """Through the same doors as any other task."""
+def test_the_page_draws_a_table(file: Path):
     pytest.importorskip("fastapi")
     from letgo.app.catalog import describe
-    from letgo.presets import Config
+    from letgo.config import Config
     from letgo.solver import Solver
 
     task = table_of(file)
@@ -129,3 +128,21 @@ def test_a_table_trains_and_the_page_draws_it(file: Path, tmp_path: Path):
     [answer] = solver.solve(["red,.,y"], steps=3)
     assert answer.board is not None
     assert answer.board.split(",")[0] == "red"
+
+
+def test_a_table_is_trained_measured_and_solved_by_the_doors_of_all_tasks(tmp_path: Path):
+    """Rows of two equal halves; the network must put the second half there."""
+    import letgo
+    from letgo.config import Config
+
+    rows = np.random.default_rng(0).choice(["a", "b", "c"], (400, 3))
+    data = tmp_path / "twice.txt"
+    data.write_text("".join("".join(row) * 2 + "\n" for row in rows.tolist()))
+    task = table_of(data, grid=(2, 3))
+    config = Config.for_task(task, task_options=options_of(task), steps=300, batch=64, decay=0.5)
+    run = letgo.train(config, tmp_path / "run", data=str(data), device="cpu", validate=16)
+    data.rename(tmp_path / "test.txt")  # a run folder needs no file
+    report = letgo.evaluate(run, rule="tweedie", count=20, data=str(tmp_path / "test.txt"), device="cpu")
+    assert (report.task, report.regime, report.count) == ("table", "random", 20)
+    answers = letgo.load(run.folder).solve(["abc...", "...cca", "a.c.b."], steps=50)
+    assert [answer.board for answer in answers] == ["abcabc", "ccacca", "abcabc"]

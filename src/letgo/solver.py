@@ -238,7 +238,7 @@ class Solver:
                 noise = Noise(seed, instance, torch.full_like(instance, attempt))
                 for count, piece, piece_noise in self.chunks(part, noise, batch):
                     started = time.perf_counter()
-                    found, valid, spent = self._attempt(piece, piece_noise, sampler, verify)
+                    found, valid, spent = self._attempt(piece, piece_noise, sampler, verify and self.task.has_rules)
                     sure = self.belief(found, piece, piece_noise)[:count] if choosing else None
                     elapsed = (time.perf_counter() - started) / count
                     calls = spent[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)

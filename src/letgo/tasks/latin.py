@@ -39,7 +39,7 @@ class Latin(Task):
         object.__setattr__(self, "symbols", self.size)
 
     @property
-    def usual_clues(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def usual_clues(self) -> int:
         return 2 * self.size  # 14 for N = 7
 
     @property
@@ -77,10 +77,6 @@ class Latin(Task):
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
-
-    def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, '.' where no clue is given."""
-        return only_clues(self.format(problem.solution, problem), problem)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""
@@ -192,14 +188,6 @@ def shuffle_class(squares: Squares, rng: np.random.Generator) -> Squares:
     shuffled = np.empty((count, n * n), dtype=np.int64)
     np.put_along_axis(shuffled, row * n + column, symbol, axis=1)
     return shuffled.reshape(squares.shape)
-
-
-def only_clues(lines: list[str], problem: Problem) -> list[str]:
-    """Texts of one character per cell, with '.' where no clue is given."""
-    given = problem.given.tolist()
-    return [
-        "".join(c if clue else "." for c, clue in zip(*pair, strict=True)) for pair in zip(lines, given, strict=True)
-    ]
 
 
 def framed(board: Symbols, problem: Problem, broken: CellMask) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.latin import clue_range, fill_or_restart, framed, only_clues
+from letgo.tasks.latin import clue_range, fill_or_restart, framed
 from letgo.tasks.task import Look, Problem, Task, random_masks
 
 COLUMNS = "abcdefghijklmnopqrstuvwxyz"
@@ -41,7 +41,7 @@ class Queens(Task):
         object.__setattr__(self, "symbols", self.size)
 
     @property
-    def usual_clues(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def usual_clues(self) -> int:
         return self.size // 2  # 7 for N = 14
 
     @property
@@ -86,10 +86,6 @@ class Queens(Task):
         if self.size > len(COLUMNS):
             raise LetgoError(f"{self.size} queens have no text form: columns are a to z; choose 26 or fewer")
         return ["".join(COLUMNS[column] for column in board) for board in boards.tolist()]
-
-    def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, '.' where no clue is given."""
-        return only_clues(self.format(problem.solution, problem), problem)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """A chess board, clues in brackets, stars around queens that attack each other: `[Q] . *Q*`."""

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
+from letgo.tasks.latin import framed
 from letgo.tasks.sudoku_boards import random_boards
 from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
 from letgo.tasks.sudoku_search import is_unique, minimal_puzzles
-from letgo.tasks.task import Look, Problem, Task, changed_clues, random_masks
+from letgo.tasks.task import Look, Problem, Task, random_masks
 
 LETTERS = "123456789ABCDEFG"  # how symbols 0, 1, ... are written
 BLANKS = ".0"
@@ -47,7 +48,7 @@ class Sudoku(Task):
         object.__setattr__(self, "regimes", self.splits or named)
 
     @property
-    def usual_clues(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def usual_clues(self) -> int:
         return self._share(21)
 
     @property
@@ -159,18 +160,9 @@ class Sudoku(Task):
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         return ["".join(LETTERS[symbol] for symbol in board) for board in boards.tolist()]
 
-    def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, '.' where no clue is given."""
-        return [
-            "".join(LETTERS[symbol] if known else "." for symbol, known in zip(board, given, strict=True))
-            for board, given in zip(problem.solution.tolist(), problem.given.tolist(), strict=True)
-        ]
-
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""
-        kept = (problem.given & ~changed_clues(board, problem))[0].tolist()
-        broken = self.violations(board, problem)[0].tolist()
-        frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in zip(kept, broken, strict=True)]
+        frames = framed(board, problem, self.violations(board, problem))
         letters = self.format(board, problem)[0]
         return self._picture([f[0] + letter + f[1] for f, letter in zip(frames, letters, strict=True)])
 

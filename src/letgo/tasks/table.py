@@ -60,8 +60,12 @@ class Table(Task):
         object.__setattr__(self, "symbols", len(self.values))
 
     @property
-    def usual_clues(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def usual_clues(self) -> int:
         return self.cells // 2
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.valid)
 
     @property
     def separator(self) -> str:

@@ -69,7 +69,16 @@ class Task(ABC):
     regimes: tuple[str, ...]  # named clue regimes of Table 2; the first is the default
     generates: bool = True  # whether a board can be drawn from no clues at all; graphs and mazes answer a question
     context: str = ""  # what the network is told beside the clues, in words, where there is such a thing
-    usual_clues: int | None = None  # of Table 2, where a regime may also be a number of clues
+
+    @property
+    def usual_clues(self) -> int | None:
+        """The number of Table 2, where a regime may also be a number of clues."""
+        return None
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether `broken` can tell a wrong board; of rows without rules nothing is known."""
+        return True
 
     @abstractmethod
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
@@ -83,9 +92,10 @@ class Task(ABC):
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         """One line of text per board, the form that `parse` reads."""
 
-    @abstractmethod
     def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, without their answers."""
+        """The puzzles themselves, without their answers: by default '.' for a blank, of one character per cell."""
+        rows = zip(self.format(problem.solution, problem), problem.given.tolist(), strict=True)
+        return ["".join(c if clue else "." for c, clue in zip(*row, strict=True)) for row in rows]
 
     # A task that draws its own instances has these two; all others come from files.
 
