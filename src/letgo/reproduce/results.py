@@ -26,19 +26,23 @@ class Results:
         return report
 
     def result(self, cell: Cell, model: str | None = None) -> Result | None:
-        key = (cell.name, model or cell.model)
-        if key not in self._cells:
-            self._cells[key] = result(self.store, cell, model)
-        found = self._cells[key]
+        found = self._found(cell, model or cell.model)
         for report in found.reports.values() if found else ():
             self.use(report)
         return found
 
+    def _found(self, cell: Cell, model: str) -> Result | None:
+        key = (cell.name, model)
+        if key not in self._cells:
+            self._cells[key] = result(self.store, cell, model)
+        return self._cells[key]
+
     def variants(self, cell: Cell) -> list[tuple[str, Result]]:
         """Other recipes measured in the same cell, by the name of their model."""
         names = dict.fromkeys(split_seed(name)[0] for name in self.store.models())
-        pairs = [(name, self.result(cell, name)) for name in names if name not in KNOWN]
-        return [(name, found) for name, found in pairs if found is not None and same_training(name, found, cell)]
+        pairs = [(name, self._found(cell, name)) for name in names if name not in KNOWN]
+        named = [name for name, found in pairs if found is not None and same_training(name, found, cell)]
+        return [(name, found) for name in named if (found := self.result(cell, name))]
 
     def all_of(self, cell: Cell) -> list[tuple[str, Result | None]]:
         """The paper's recipe, then other recipes under their models' names."""

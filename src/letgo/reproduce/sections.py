@@ -9,7 +9,7 @@ from typing import Any
 from letgo.metrics import Rate
 from letgo.presets import PRESETS
 from letgo.reproduce import paper
-from letgo.reproduce.compare import MARGIN, same_training, steps_span, together
+from letgo.reproduce.compare import MARGIN, result, same_training, steps_span, together
 from letgo.reproduce.paper import OBJECTIVES, TABLE1, TABLE7, TABLES, Cell, Column
 from letgo.reproduce.plan import TRIES
 from letgo.reproduce.results import KNOWN, RULE_NAMES, Results, as_table, share, signed
@@ -225,7 +225,7 @@ def show_others(results: Results) -> str:
         model, _ = split_seed(name)
         if model in KNOWN:
             continue
-        every = [(cell, results.result(cell, model)) for table in TABLES.values() for cell in table.cells()]
+        every = [(cell, result(results.store, cell, model)) for table in TABLES.values() for cell in table.cells()]
         cells = [cell for cell, found in every if found is not None and same_training(model, found, cell)]
         for r in results.store.reports(name):
             if not any(fits(r, cell) for cell in cells):
