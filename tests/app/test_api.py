@@ -62,13 +62,13 @@ def test_answers_do_not_depend_on_who_else_asks(client):
 
 
 def test_requests_that_wait_together_share_a_batch():
-    from letgo.app.jobs import Sampler, SolveJob
+    from letgo.app.jobs import SolveJob
     from letgo.app.scheduler import Scheduler
     from letgo.solver import load
 
     solver = load("sudoku-mini")
-    sampler = Sampler.of(solver, "tweedie", None)
-    jobs = [SolveJob(solver, solver.task.parse(p), sampler, 10, 1, seed) for p in PUZZLES for seed in (0, 1)]
+    sampler = solver.sampler("tweedie", 10)
+    jobs = [SolveJob(solver, solver.task.parse(p), sampler, 1, seed) for p in PUZZLES for seed in (0, 1)]
     scheduler = Scheduler(64)
     for job in jobs:
         scheduler.submit(job)
@@ -213,7 +213,6 @@ def test_bad_puzzles_are_refused_in_words(client, route, puzzle, words):
 
 def test_a_rule_without_its_settings_is_refused_in_words():
     from letgo.app.catalog import Catalog
-    from letgo.app.jobs import Sampler
     from letgo.errors import LetgoError
 
     catalog = Catalog([])
@@ -221,7 +220,7 @@ def test_a_rule_without_its_settings_is_refused_in_words():
     _, solver = catalog.pick(None, "sudoku-mini")
     solver.folder = None  # nothing is stored with it
     with pytest.raises(LetgoError, match="needs --sigma"):
-        Sampler.of(solver, "em", None)
+        solver.sampler("em")
 
 
 def test_the_page_is_up_before_torch():
