@@ -155,9 +155,9 @@ def test_a_second_run_measures_nothing_and_a_lost_report_alone_is_measured_again
     calls: list[tuple[str, str]] = []
     real = measure.evaluate
 
-    def counted(solver: Any, rule: str, *rest: Any, **more: Any) -> dict[str, Any]:
-        calls.append((solver.config.name, rule))
-        return real(solver, rule, *rest, **more)
+    def counted(solver: Any, problem: Problem, sampler: Any, *rest: Any) -> Any:
+        calls.append((solver.config.name, sampler.rule))
+        return real(solver, problem, sampler, *rest)
 
     monkeypatch.setattr(measure, "evaluate", counted)
     (away / "runs").mkdir()
@@ -453,7 +453,9 @@ def stub(boards: torch.Tensor, task: str, **options: int) -> Solver:
     config = Config(task, task, task_options=options, network_options=small)
     solver = Solver(config, config.build_model())
 
-    def sample(problem: Problem, rule: Any, steps: Any, seed: int, attempt: int, *rest: Any) -> torch.Tensor:
+    def sample(
+        problem: Problem, sampler: Any, seed: int, tries: int = 1, attempt: int = 0, *_: Any, **__: Any
+    ) -> torch.Tensor:
         index = (attempt * len(problem) + torch.arange(len(problem))) % len(boards)
         return solver.codec.encode(boards[index])
 
