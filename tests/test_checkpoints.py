@@ -157,7 +157,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(run: Path) -> Non
         ({"flavour": 3}, "unknown flavour"),
         ({"task": "chess"}, "unknown task 'chess'"),
         ({"codec": "morse"}, "unknown codec 'morse'; choose one of one-hot, bits, embedding"),
-        ({"network": "cnn"}, "unknown network 'cnn'; choose transformer or nlm"),
+        ({"network": "cnn"}, "unknown network 'cnn'; choose one of transformer, nlm"),
         ({"network_options": {"wide": 3}}, "wide"),
         ({"task_options": {"box": 9}}, "no Sudoku with boxes of side 9"),
     ],
@@ -178,7 +178,7 @@ def test_what_is_no_configuration_is_refused(values: Any) -> None:
 
 def test_choices_inside_a_configuration_are_checked() -> None:
     assert "unknown path 'zigzag'; choose one of cosine" in refusal(replace(MINI, path="zigzag").build_path)
-    assert "choose simple or self-correction" in refusal(replace(MINI, objective="hope").build_objective)
+    assert "choose one of simple, self-correction" in refusal(replace(MINI, objective="hope").build_objective)
 
 
 def test_every_preset_survives_json_and_builds_its_objects() -> None:
@@ -200,9 +200,9 @@ def test_kept_steps_are_listed_where_one_is_missing(run: Path) -> None:
 
 
 def test_names_that_stand_for_no_model_are_refused(tmp_path: Path) -> None:
-    assert "no model or run folder 'nowhere'" in refusal(lambda: locate("nowhere"))
-    assert "no model or run folder 'nowhere'" in refusal(lambda: locate("nowhere@100"))
-    assert "no model or run folder" in refusal(lambda: locate("." * 5000))  # longer than a file name may be
+    assert "unknown model or run folder 'nowhere'" in refusal(lambda: locate("nowhere"))
+    assert "unknown model or run folder 'nowhere'" in refusal(lambda: locate("nowhere@100"))
+    assert "unknown model or run folder" in refusal(lambda: locate("." * 5000))  # longer than a file name may be
     assert "config.json is missing" in refusal(lambda: load_model(str(tmp_path)))
 
 

@@ -68,12 +68,12 @@ def numbers(text: str) -> dict[str, Any]:
         ("solve --model RUN 123", "the puzzle: expected 16 cells, got 3; one puzzle per line, '.' for a blank"),
         (f"solve --model RUN {BLANK} 12x4............", "puzzle 2: character 3 (r1c3) is 'x'"),
         ("solve --model RUN 11..............", "clues clash: 1 stands at r1c1 and at r1c2, in the same row"),
-        ("solve --model nowhere", "no model or run folder 'nowhere'"),
+        ("solve --model nowhere", "unknown model or run folder 'nowhere'"),
         ("solve --model RUN@7", "keeps no step 7; it has 1"),
         ("solve --model sudoku-mini@7", "the shipped model 'sudoku-mini' keeps no steps; leave @7 out"),
         (
             "evaluate maze-muon --rule ddpm --data RUN --regime vaild",
-            "unknown regime 'vaild': choose test, valid or train",
+            "unknown regime 'vaild'; did you mean valid? choose one of test, valid, train",
         ),
         (f"solve latin --model RUN {BLANK}", "was trained for sudoku, not for latin"),
         (f"solve sudoku-baseline --model RUN {BLANK}", "two models were named"),
@@ -87,11 +87,11 @@ def numbers(text: str) -> dict[str, Any]:
         (f"solve --model RUN {BLANK} --device tpu", "unknown device 'tpu'"),
         (f"solve --model RUN {BLANK} --sideways", "unrecognized arguments: --sideways"),
         ("solve --model hub:", "hub:"),
-        ("evaluate nowhere --rule ddpm", "no model or run folder 'nowhere'"),
+        ("evaluate nowhere --rule ddpm", "unknown model or run folder 'nowhere'"),
         ("evaluate RUN", "the following arguments are required: --rule"),
         ("evaluate RUN --rule em --count 3", "rule 'em' needs --sigma"),
-        ("evaluate RUN --rule ddpm --regime hardest", "no regime 'hardest' for 4x4 Sudoku; use 4, medium, hard"),
-        ("evaluate RUN --rule ddpm --regime 17", "no regime '17'"),
+        ("evaluate RUN --rule ddpm --regime hardest", "'hardest'; did you mean hard? 4x4 Sudoku has 4, medium, hard"),
+        ("evaluate RUN --rule ddpm --regime 17", "unknown regime '17'; 4x4"),
         ("evaluate RUN --rule ddpm --count 0", "--count: expected a whole number from 1, got '0'"),
         ("evaluate RUN --rule ddpm --seed -1", "--seed: expected a seed from 0"),
         ("evaluate RUN --rule ddpm --data nowhere.npz", "nowhere.npz"),
@@ -102,7 +102,8 @@ def numbers(text: str) -> dict[str, Any]:
         ("evaluate RUN --rule ddpm --soft-until -3", "--soft-until: expected a number from 0 to 1, got '-3'"),
         ("generate RUN --count 0", "--count: expected a whole number from 1"),
         ("train sudoku-mini", "train needs --out RUN"),
-        ("train sudoku-giant --out OUT", "unknown preset 'sudoku-giant'; `letgo presets` lists them"),
+        ("train giant --out OUT", "unknown preset 'giant'; `letgo presets` lists them"),
+        ("train sudokuu --out OUT", "unknown preset 'sudokuu'; did you mean sudoku? `letgo presets` lists them"),
         ("train sudoku-mini --out OUT --seeds 1,x", "--seeds: expected a seed from 0 to 4294967295, got 'x'"),
         ("train sudoku-mini --out OUT --seeds 1,2 --seed 3", "give --seed or --seeds, not both"),
         ("train sudoku-mini --out OUT --keep 10,ten", "--keep: expected a whole number from 1, got 'ten'"),
@@ -124,10 +125,10 @@ def numbers(text: str) -> dict[str, Any]:
         ("tune RUN --rule em --count 5 --out RUN", "letgo: --out "),
         ("evaluate RUN --rule ddpm --count 3 --out RUN", "letgo: --out "),
         ("evaluate RUN --rule ddpm --count 3 --out RUN/config.json/x.json", "config.json cannot be written to"),
-        ("solve sudoku-extrem 123", "no task, model or run folder 'sudoku-extrem'; there are sudoku, "),
+        ("solve sudoku-extrem 123", "folder 'sudoku-extrem'; did you mean sudoku-extreme? choose one of sudoku, "),
         ("solve RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("solve RUN RUN/config.json", "config.json is a file; to solve what is in it: --file"),
-        ("solve nosuch --file x.txt", "no task, model or run folder 'nosuch'; there are sudoku, "),
+        ("solve nosuch --file x.txt", "unknown task, model or run folder 'nosuch'; choose one of sudoku, "),
         ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
         ("evaluate RUN --rule ddpm --regime foo", "0 to 16; `letgo data make` has minimal too"),
         (f"evaluate RUN --rule ddpm --count {10**12}", "--count: 1000000000000 is more than a billion boards"),
@@ -135,7 +136,14 @@ def numbers(text: str) -> dict[str, Any]:
         (f"train sudoku-mini --out OUT --boards {10**12}", "--boards: 1000000000000 is more than a billion boards"),
         (f"data make sudoku --count {10**12} --out OUT", "--count: 1000000000000 is more than a billion boards"),
         ("solve --threads 100000", "--threads: expected a number of threads from 1 to "),
-        ("fly RUN", "invalid choice: 'fly'"),
+        ("fly RUN", "unknown command 'fly'; `letgo --help` lists them"),
+        ("--quiet evalute RUN", "unknown command 'evalute'; did you mean evaluate? `letgo --help` lists them"),
+        ("--fly", "unrecognized arguments: --fly; see `letgo --help`"),
+        (f"solve --model RUN {BLANK} --rule Tweedy", "unknown rule 'Tweedy'; did you mean tweedie? choose one of ddpm"),
+        ("evaluate sudoku-min --rule ddpm", "folder 'sudoku-min'; did you mean sudoku-mini? shipped models: "),
+        ("reproduce tabel7", "unknown table 'tabel7'; did you mean table7? `letgo reproduce --list` shows table1"),
+        ("data fetch mazehard", "unknown data set 'mazehard'; did you mean maze-hard? choose one of sudoku-extreme"),
+        ("data make suduko --count 1 --out OUT/x.npz", "unknown task 'suduko'; did you mean sudoku? choose one of"),
     ],
 )
 def test_a_fault_costs_one_line_and_code_2(
@@ -201,7 +209,7 @@ def test_what_the_machine_refuses_is_said_in_a_line(
     def refuse(*words: Any) -> None:
         raise error
 
-    monkeypatch.setattr("letgo.commands.load", refuse)
+    monkeypatch.setattr("letgo.solver.load", refuse)
     assert main(["evaluate", "sudoku-mini", "--rule", "ddpm"]) == 2
     assert capsys.readouterr().err.startswith(message)
     with pytest.raises(type(error)):
@@ -212,7 +220,7 @@ def test_an_illegal_access_is_not_called_a_lack_of_memory(monkeypatch: pytest.Mo
     def fail(*words: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr("letgo.commands.load", fail)
+    monkeypatch.setattr("letgo.solver.load", fail)
     with pytest.raises(RuntimeError, match="illegal"):
         main(["evaluate", "sudoku-mini", "--rule", "ddpm"])
 
@@ -332,7 +340,7 @@ class Knowing(nn.Module):
 @pytest.fixture
 def knowing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models by preset name, with a network that needs no training."""
-    monkeypatch.setattr("letgo.commands.load", lambda name, *_, **__: Solver(PRESETS[name], Knowing(), "cpu"))
+    monkeypatch.setattr("letgo.solver.load", lambda name, *_, **__: Solver(PRESETS[name], Knowing(), "cpu"))
 
 
 @pytest.mark.usefixtures("knowing")
@@ -568,9 +576,7 @@ def test_ctrl_c_in_the_first_seed_does_not_begin_the_second(
 def test_where_seeds_are_faster_together_they_are_trained_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from letgo import commands_train
-
-    monkeypatch.setattr(commands_train, "uses_fused_blocks", lambda *_: True)
+    monkeypatch.setattr("letgo.cli.train.trains_together", lambda *_: True)
     original, seen = Trainer.step, set()
 
     def step(self: Trainer) -> None:
@@ -629,7 +635,8 @@ def test_ctrl_c_elsewhere_is_one_line_and_code_130(
 HELP = """
 import sys
 from letgo.cli import main
-for words in (["--help"], ["--version"], ["train", "--help"], ["solve", "--help"], ["evaluate", "--help"]):
+from letgo.cli.main import VERBS
+for words in (["--version"], ["--help"], *([verb, "--help"] for verb in VERBS)):
     try:
         main(words)
     except SystemExit as end:
@@ -649,7 +656,7 @@ def test_it_runs_as_a_module_from_the_source_tree(tmp_path: Path) -> None:
     done = python("-m", "letgo", "solve", "--model", str(tmp_path / "none"), "1")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("letgo: no model or run folder")
+    assert done.stderr.startswith("letgo: unknown model or run folder")
     assert done.stderr.count("\n") == 1
 
 

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from letgo import commands_data, tasks
+from letgo import tasks
+from letgo.cli.data import FETCHED
+from letgo.cli.main import dispatch
 from letgo.data import fetch as fetching
 from letgo.data import load_problems, mnist, read_sudoku_extreme
 from letgo.errors import LetgoError
@@ -32,7 +34,7 @@ QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..
 
 
 def letgo_data(*words: str | Path) -> int:
-    return commands_data.main([str(word) for word in words])
+    return dispatch(["data", *map(str, words)])
 
 
 def refused(*words: str | Path) -> str:
@@ -155,7 +157,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
         (("sudoku", "--size", "-1", "--count", "1", "--out", "a.npz"), "argument --size: expected a whole number"),
         (("sudoku", "--count", str(10**12), "--out", "a.npz"), "argument --count: 1000000000000 is more than"),
         (("sudoku", "--count", "1", "--out", "-"), "--out -: nothing is written to standard output; name a file"),
-        (("sudoku", "--count", "1", "--regime", "soft", "--out", "a.npz"), "no regime 'soft'"),
+        (("sudoku", "--count", "1", "--regime", "soft", "--out", "a.npz"), "unknown regime 'soft'"),
         (("latin", "--count", "1", "--regime", "minimal", "--out", "a.npz"), "--regime minimal is for Sudoku"),
     ],
 )
@@ -266,7 +268,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_hub")
-@pytest.mark.parametrize("name", commands_data.FETCHED)
+@pytest.mark.parametrize("name", FETCHED)
 def test_without_the_extra_fetch_says_what_to_install_or_to_download(tmp_path: Path, name: str) -> None:
     message = refused("fetch", name, "--out", tmp_path)
     assert message.startswith("fetching needs huggingface_hub; pip install 'letgo[hub]', or download ")
@@ -282,15 +284,8 @@ def test_files_that_are_there_already_need_no_hub(tmp_path: Path, capsys: pytest
 
 
 def test_the_command_and_the_sources_have_the_same_names() -> None:
-    assert tuple(fetching.SOURCES) == commands_data.FETCHED
-    assert "nothing to fetch" in refused_by_fetch("chess")
-    assert "invalid choice: 'chess'" in refused("fetch", "chess")
-
-
-def refused_by_fetch(name: str) -> str:
-    with pytest.raises(LetgoError) as caught:
-        fetching.fetch(name)
-    return str(caught.value)
+    assert tuple(fetching.SOURCES) == FETCHED
+    assert "unknown data set 'chess'; choose one of sudoku-extreme" in refused("fetch", "chess")
 
 
 class FakeHub:
@@ -398,8 +393,8 @@ def test_when_the_hub_does_not_answer_fetch_gives_up_without_retrying(tmp_path: 
 
 def test_asking_for_help_imports_neither_torch_nor_the_hub() -> None:
     program = (
-        "import sys; from letgo import commands_data\n"
-        "try: commands_data.main(['make', '--help'])\n"
+        "import sys; from letgo.cli import main\n"
+        "try: main(['data', 'make', '--help'])\n"
         "except SystemExit: pass\n"
         "assert not {'torch', 'numpy', 'huggingface_hub'} & set(sys.modules)"
     )

@@ -14,7 +14,7 @@ import torch
 
 from letgo import cli, tasks
 from letgo.checkpoints import locate, shipped
-from letgo.commands_reproduce import TARGETS
+from letgo.cli.reproduce import TARGETS
 from letgo.kernels import PLAIN_RULES, make_rule
 from letgo.paper import TABLES
 from letgo.presets import PRESETS

@@ -457,7 +457,7 @@ def test_rules_are_made_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [
-        ("dpm", {}, "unknown rule 'dpm'; choose one of ddpm"),
+        ("dpm", {}, "unknown rule 'dpm'; did you mean ddpm\\? choose one of ddpm"),
         ("em", {}, "needs --sigma"),
         ("em-decay", {"sigma": 7.0}, "--tau-start"),
         ("em", {"sigma": 0.3, "tau_start": 0.5}, "use em-decay"),

@@ -281,7 +281,7 @@ def test_walls_start_and_goal_are_given_in_every_regime():
         problem = task.generate(4, np.random.default_rng(0), regime)
         free = (problem.solution == OPEN) | (problem.solution == PATH)
         assert torch.equal(problem.given, ~free)
-    with pytest.raises(LetgoError, match="choose test, valid or train"):
+    with pytest.raises(LetgoError, match="choose one of test, valid, train"):
         task.generate(1, np.random.default_rng(0), "hard")
 
 

@@ -130,7 +130,10 @@ def test_it_learns_faster_than_adam() -> None:
 
 def test_networks_without_blocks_and_unknown_optimizers_are_refused() -> None:
     graphs = replace(PRESETS["connectivity"], task_options={"size": 6}, optimizer="muon", batch=8)
-    for config, message in ((graphs, "muon is for Transformers"), (replace(MINI, optimizer="sgd"), "choose adam or")):
+    for config, message in (
+        (graphs, "muon is for Transformers"),
+        (replace(MINI, optimizer="sgd"), "unknown optimizer"),
+    ):
         problem = config.build_task().generate(8, data_rng(0, "train"), "train")
         with pytest.raises(LetgoError, match=message):
             Trainer(config, TrainingData.of(problem, config.masks, CPU), CPU)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from letgo.commands_train import training_instances
+from letgo.cli.train import training_instances
 from letgo.data.make import make
 from letgo.errors import LetgoError
 from letgo.evaluate import instances

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from letgo import commands_reproduce
 from letgo.cli import main
+from letgo.cli.reproduce import checkout
 from letgo.errors import LetgoError
 from letgo.evaluate import extra_scores, instances
 from letgo.metrics import board_keys
@@ -431,8 +431,8 @@ def test_solving_is_recorded_with_its_share_and_calls(runs: Path, tmp_path: Path
         ("", "name a table; `letgo reproduce --list` shows table1, table5"),
         ("table2", "unknown table 'table2'"),
         ("table1 --models nowhere", "--models nowhere: no such folder"),
-        ("table1 --tasks chess", "--tasks: unknown task 'chess'"),
-        ("table1 --rules heun", "--rules: 'heun' is in no table"),
+        ("table1 --tasks chess", "unknown task 'chess'; choose one of sudoku"),
+        ("table1 --rules heun", "unknown rule 'heun'; the tables have ddpm"),
         ("table1 --data nowhere.csv", "--data nowhere.csv: no such file or folder for sudoku-extreme"),
         ("table1 --data maze=nowhere.csv", "--data nowhere.csv: no such file or folder for maze"),
         ("page", "is no results folder of a letgo checkout; say where with --page FILE"),
@@ -458,7 +458,7 @@ def test_a_quick_run_in_a_checkout_leaves_the_page_alone(runs: Path, tmp_path: P
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "results.md").write_text("the full page")
     monkeypatch.chdir(tmp_path / "docs")
-    assert commands_reproduce.checkout() == tmp_path
+    assert checkout() == tmp_path
     assert quick(runs, "--count", "1", "--rules", "ddpm", "--quiet") == 0
     assert (tmp_path / "docs" / "results.md").read_text() == "the full page"
     assert (tmp_path / "results" / "quick" / "latin.json").is_file()

@@ -437,7 +437,7 @@ def test_codes_that_are_no_symbol_are_invalid_and_still_printable() -> None:
         (lambda s: s.generate(1, rule="guess"), "unknown rule"),
         (lambda s: evaluate(s, "ddpm", s.task.parse(HARD), passes=0), "passes must be at least 1"),
         (lambda s: instances(s.task, None, 0, 0), "count must be at least 1"),
-        (lambda s: instances(s.task, "hardest", 1, 0), "no regime 'hardest'"),
+        (lambda s: instances(s.task, "hardest", 1, 0), "unknown regime 'hardest'; did you mean hard"),
         (lambda s: instances(s.task, None, 1, 0, "nowhere.npz"), r"nowhere\.npz"),
     ],
 )

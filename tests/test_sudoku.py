@@ -141,7 +141,7 @@ def test_other_sizes_take_clue_counts_in_proportion(box: int, regimes: dict[str,
 
 @pytest.mark.parametrize("regime", ["easy", "82", "-1", "2.5", "", "²"])
 def test_an_unknown_regime_is_refused_with_the_known_ones(regime: str):
-    with pytest.raises(LetgoError, match=r"use 21, medium, hard, train or a number of clues, 0 to 81"):
+    with pytest.raises(LetgoError, match=r"9x9 Sudoku has 21, medium, hard, train or a number of clues, 0 to 81"):
         SUDOKU.masks(some_boards(3), regime, np.random.default_rng(0))
 
 

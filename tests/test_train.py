@@ -297,7 +297,7 @@ def test_the_command_line_validates_only_weights_that_are_new(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a run that takes no step nor a seed that was finished before the others."""
-    monkeypatch.setattr("letgo.commands_train.uses_fused_blocks", lambda *_: True)
+    monkeypatch.setattr("letgo.cli.train.trains_together", lambda *_: True)
     words = ["train", "sudoku-mini", "--out", str(tmp_path), "--batch", "2", "--boards", "20", "--validate", "4"]
     words += ["--device", "cpu", "--steps", "3", "--keep", "2"]
     assert main([*words, "--seeds", "0,1"]) == 0
@@ -824,7 +824,7 @@ def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> No
 def test_precisions_that_cannot_be_had_are_refused() -> None:
     with pytest.raises(LetgoError, match="fp16 training needs a GPU"):
         trainer(replace(MINI, precision="fp16"))
-    with pytest.raises(LetgoError, match="unknown precision 'fp8'; choose bf16, fp16 or fp32"):
+    with pytest.raises(LetgoError, match="unknown precision 'fp8'; choose one of bf16, fp16, fp32"):
         trainer(replace(MINI, precision="fp8"))
 
 
@@ -1056,7 +1056,7 @@ def test_symmetries_train_on_every_image_of_an_instance_and_only_where_there_are
         seen[config.name] = instances()
         raise LetgoError("enough")
 
-    monkeypatch.setattr("letgo.commands_train.train", note)
+    monkeypatch.setattr("letgo.train.train", note)
     words = ["--boards", "2", "--out", str(tmp_path / "run"), "--device", "cpu"]
     for name in ("maze", "maze-symmetries"):
         assert main(["train", name, *words]) == 2

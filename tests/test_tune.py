@@ -189,7 +189,7 @@ def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPa
     seen: list[Problem] = []
     row = {"sigma": 0.1, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5}
     found = {"best": row, "grid": [row]}
-    monkeypatch.setattr("letgo.commands_tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or found)
+    monkeypatch.setattr("letgo.tune.tune", lambda solver, rule, problem, *_: seen.append(problem) or found)
     assert main(["tune", str(run), "--rule", "em", "--as-is", "--regime", "6", *TUNE]) == 0
     test = instances(load(str(run)).task, "6", 20, 0)
     assert len(seen[0]) == 20
@@ -237,7 +237,7 @@ def test_runs_tuned_as_one_all_keep_the_table_and_are_of_one_task(
     first, second = (json.loads((folder / "tune-em.json").read_text()) for folder in (run, twin))
     assert first == second
     capsys.readouterr()
-    monkeypatch.setattr("letgo.commands_tune.tune", lambda *_: pytest.fail("refused after the work, not before it"))
+    monkeypatch.setattr("letgo.tune.tune", lambda *_: pytest.fail("refused after the work, not before it"))
     assert main(["tune", str(run), "queens", "--rule", "em", *TUNE, "--out", str(tmp_path / "out.json")]) == 2
     assert "queens is not of the same task and steps as" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()
@@ -250,7 +250,7 @@ def test_every_run_is_loaded_once(run: Path, tmp_path: Path, monkeypatch: pytest
         loaded.append(name)
         return load(name)
 
-    monkeypatch.setattr("letgo.commands_tune.load", counted)
+    monkeypatch.setattr("letgo.solver.load", counted)
     words = ["--rule", "em", "--sigmas", "0.1", *TUNE, "--as-is", "--out", str(tmp_path / "t.json")]
     assert main(["tune", str(run), "sudoku-mini", *words]) == 0
     assert loaded == [str(run), "sudoku-mini"]
@@ -283,6 +283,6 @@ def test_a_run_is_neither_trained_nor_tuned_while_it_is_tuned(run: Path, monkeyp
         row = {"sigma": 0.1, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5}
         return {"best": row, "grid": [row]}
 
-    monkeypatch.setattr("letgo.commands_tune.tune", meanwhile)
+    monkeypatch.setattr("letgo.tune.tune", meanwhile)
     assert main(tuning) == 0
     assert codes == [2, 2, 0]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from letgo import __version__
-from letgo.commands_train import training_instances
+from letgo.cli.train import training_instances
 from letgo.data.load import load_split
 from letgo.data.make import save
 from letgo.errors import LetgoError

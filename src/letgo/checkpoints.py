@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from letgo.data.files import written_atomically
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.presets import PRESETS, Config
 from letgo.tasks import TASKS
 
@@ -219,7 +219,7 @@ def _run_folder(name: str) -> Path:
             f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
             f"and name that folder (shipped: {', '.join(shipped()) or 'none'})"
         )
-    raise LetgoError(f"no model or run folder '{name}'; shipped models: {', '.join(shipped()) or 'none'}")
+    raise unknown("model or run folder", name, shipped(), f"shipped models: {', '.join(shipped()) or 'none'}")
 
 
 def _from_hub(identifier: str) -> Path:

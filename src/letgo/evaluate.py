@@ -12,7 +12,7 @@ import torch
 from letgo import __version__, metrics
 from letgo.codecs import OneHot
 from letgo.data.load import load_split
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.rng import data_rng
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Solver, calls_per_step
@@ -36,7 +36,7 @@ def instances(
         split = getattr(task, "split", None)  # queens: so few boards that validation and test need their own
         return (split(purpose) if split else task).generate(count, rng, regime)
     if task.name in ("sudoku-extreme", "maze") and regime not in (*task.regimes, "train"):
-        raise LetgoError(f"unknown regime {regime!r}: choose {', '.join(task.regimes)} or train")
+        raise unknown("regime", regime, (*task.regimes, "train"))
     table = load_split(data, task, purpose)
     if purpose == "valid":
         count = min(count, len(table))  # held-out rows may be few

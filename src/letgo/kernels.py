@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.paths import GaussianPath
 from letgo.shapes import State, Time
 
@@ -192,7 +192,7 @@ def make_rule(name: str, sigma: float | None = None, tau_start: float | None = N
             raise LetgoError("rule 'em' keeps sigma constant and takes no tau_start; use em-decay")
         rule = EulerMaruyama(sigma, tau_start)
     else:
-        raise LetgoError(f"unknown rule '{name}'; choose one of {', '.join(RULES)}")
+        raise unknown("rule", name, RULES)
     if not 0 <= variance < math.inf:
         raise LetgoError(f"variance must be >= 0, got {variance}")
     return rule if variance == 1.0 else Tempered(rule, variance)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 
 PRECISIONS = ("auto", "fp32", "bf16")
 
@@ -18,7 +18,7 @@ def pick_device(name: str | torch.device) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name not in available:
-        raise LetgoError(f"unknown device '{name}'; choose auto, cpu, cuda or mps")
+        raise unknown("device", name, ("auto", *available))
     if not available[name]:
         raise LetgoError(f"device '{name}' is not available here; use --device cpu")
     return torch.device(name)
@@ -27,7 +27,7 @@ def pick_device(name: str | torch.device) -> torch.device:
 def pick_precision(name: str, device: torch.device, fast: bool, half: bool) -> str:
     """'auto' is bf16 on a GPU, fp32 elsewhere unless `half`."""
     if name not in PRECISIONS:
-        raise LetgoError(f"unknown precision '{name}'; choose {', '.join(PRECISIONS)}")
+        raise unknown("precision", name, PRECISIONS)
     if name == "auto":
         return "bf16" if half or device.type == "cuda" else "fp32"
     if name == "bf16" and (device.type == "mps" or (device.type == "cpu" and not fast)):

@@ -10,7 +10,7 @@ from torch import nn
 
 from letgo import tasks
 from letgo.codecs import AnalogBits, Codec, OneHot, RandomEmbedding
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
 from letgo.objectives import Objective, SelfCorrection, Simple
@@ -55,9 +55,9 @@ class Config:
         if not isinstance(values, dict):
             raise LetgoError(f"not a letgo configuration: {type(values).__name__} instead of an object")
         known = {f.name for f in fields(Config)}
-        unknown = sorted(set(values) - known)
-        if unknown or not {"name", "task"} <= set(values):
-            raise LetgoError(f"not a letgo configuration: {'unknown ' + ', '.join(unknown) if unknown else 'no task'}")
+        other = sorted(set(values) - known)
+        if other or not {"name", "task"} <= set(values):
+            raise LetgoError(f"not a letgo configuration: {'unknown ' + ', '.join(other) if other else 'no task'}")
         return Config(**values)
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class Config:
         symbols = self.build_task().symbols
         codecs = {"one-hot": OneHot, "bits": AnalogBits, "embedding": RandomEmbedding}
         if self.codec not in codecs:
-            raise LetgoError(f"unknown codec '{self.codec}'; choose one of {', '.join(codecs)}")
+            raise unknown("codec", self.codec, codecs)
         return codecs[self.codec](symbols)
 
     def build_path(self) -> GaussianPath:
         if self.path not in PATHS:
-            raise LetgoError(f"unknown path '{self.path}'; choose one of {', '.join(PATHS)}")
+            raise unknown("path", self.path, PATHS)
         return PATHS[self.path]()
 
     def build_model(self) -> nn.Module:
@@ -83,7 +83,7 @@ class Config:
         if self.network == "nlm":
             return NeuralLogicMachine(dim, **self.network_options)
         if self.network != "transformer":
-            raise LetgoError(f"unknown network '{self.network}'; choose transformer or nlm")
+            raise unknown("network", self.network, ("transformer", "nlm"))
         task = self.build_task()
         tables = getattr(task, "positions", None)  # row, column and box for Sudoku; otherwise one table (App. E.1)
         positions = tables() if tables else torch.arange(task.cells)[None]
@@ -94,7 +94,7 @@ class Config:
             return Simple()
         if self.objective == "self-correction":
             return SelfCorrection(self.simple_weight, self.full_gradient)
-        raise LetgoError(f"unknown objective '{self.objective}'; choose simple or self-correction")
+        raise unknown("objective", self.objective, ("simple", "self-correction"))
 
 
 def _pair(config: Config) -> dict[str, Config]:
@@ -160,5 +160,5 @@ PRESETS: dict[str, Config] = {
 
 def preset(name: str) -> Config:
     if name not in PRESETS:
-        raise LetgoError(f"unknown preset '{name}'; `letgo presets` lists them")
+        raise unknown("preset", name, PRESETS, "`letgo presets` lists them")
     return PRESETS[name]

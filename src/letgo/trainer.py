@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.fast import supported
 from letgo.fast.cuda import captured, many_builds
 from letgo.muon import Muon
@@ -150,7 +150,7 @@ def precision_of(config: Config, device: torch.device) -> str:
     cuda = device.type == "cuda"
     precision = config.precision if config.precision != "auto" else ("bf16" if cuda else "fp32")
     if precision not in ("bf16", "fp16", "fp32"):
-        raise LetgoError(f"unknown precision '{precision}'; choose bf16, fp16 or fp32")
+        raise unknown("precision", precision, ("bf16", "fp16", "fp32"))
     if precision == "fp16" and not cuda:
         raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
     return precision
@@ -218,7 +218,7 @@ class Trainer:
         if self.config.optimizer == "muon":
             return Muon(self.flat, self.rate, self.shapes, compiled)
         if self.config.optimizer != "adam":
-            raise LetgoError(f"unknown optimizer '{self.config.optimizer}'; choose adam or muon")
+            raise unknown("optimizer", self.config.optimizer, ("adam", "muon"))
         # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
         return torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
 

@@ -16,7 +16,7 @@ def serving(**options) -> Iterator[str]:
     import uvicorn
 
     from letgo.app.server import create_app
-    from letgo.commands_app import listen, polite
+    from letgo.cli.app import listen, polite
 
     listener = listen("127.0.0.1", 0)
     app = create_app(**options)

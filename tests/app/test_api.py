@@ -193,7 +193,7 @@ def test_a_random_puzzle_has_the_clues_asked_for_and_is_its_seeds(client):
     assert first == again != other
     refused = client.get("/api/puzzle", params={"model": "sudoku-mini", "regime": "99"})
     assert refused.status_code == 422
-    assert "no regime '99'" in refused.json()["detail"]
+    assert "unknown regime '99'" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(

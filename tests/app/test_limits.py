@@ -241,7 +241,7 @@ def test_the_command_refuses_a_taken_port_and_a_missing_folder(capsys, tmp_path)
         assert main(["app", "--port", str(taken.getsockname()[1])]) == 2
     assert "choose another with --port" in capsys.readouterr().err
     assert main(["app", "--model", str(tmp_path / "nothing")]) == 2
-    assert "no model or run folder" in capsys.readouterr().err
+    assert "unknown model or run folder" in capsys.readouterr().err
     assert main(["app", "--device", "abacus"]) == 2
     assert "unknown device 'abacus'" in capsys.readouterr().err
     assert main(["app", "--port", "99999"]) == 2

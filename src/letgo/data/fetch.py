@@ -11,7 +11,7 @@ from typing import Any
 
 from letgo.data import mnist
 from letgo.data.files import FilePath
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 
 TIMEOUT = 5.0  # seconds for the one question whether the hub answers at all
 
@@ -44,7 +44,7 @@ SOURCES = {
 def fetch(name: str, out: FilePath | None = None, force: bool = False, progress: bool = False) -> list[Path]:
     """Download one of SOURCES into `out` (default `data/NAME`); files that are there already are kept."""
     if name not in SOURCES:
-        raise LetgoError(f"nothing to fetch under the name {name!r}; choose one of {', '.join(SOURCES)}")
+        raise unknown("data set", name, SOURCES)
     source, folder = SOURCES[name], Path(out) if out is not None else Path("data") / name
     wanted = {remote: folder / local for remote, local in source.files.items()}
     missing = {remote: path for remote, path in wanted.items() if force or not path.is_file()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from letgo.errors import LetgoError
+from letgo.errors import unknown
 from letgo.tasks.problem import Problem, Task
 
 TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -21,7 +21,7 @@ TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def get(name: str, **options: Any) -> Task:
     """A task by its name, for instance get('sudoku', box=2) or get('latin', size=5)."""
     if name not in TASKS:
-        raise LetgoError(f"unknown task '{name}'; choose one of {', '.join(TASKS)}")
+        raise unknown("task", name, TASKS)
     module, cls, defaults = TASKS[name]
     return getattr(import_module(f"letgo.tasks.{module}"), cls)(**(defaults | options))
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.problem import Problem, Task
 
@@ -91,7 +91,7 @@ class Connectivity(Task):
             return self.size
         if regime.isdecimal() and int(regime) >= 2:
             return int(regime)
-        raise LetgoError(f"unknown regime {regime!r}: choose 12, 18, any number of nodes from 2, or train")
+        raise unknown("regime", regime, ["train"], "choose 12, 18, any number of nodes from 2, or train")
 
 
 def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adjacency:

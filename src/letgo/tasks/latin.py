@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.problem import Problem, Task, random_masks
 
@@ -209,5 +209,5 @@ def clue_range(regime: str, named: dict[str, int], cells: int) -> tuple[int, int
         return named[regime], named[regime]
     if regime.isdecimal() and int(regime) <= cells:
         return int(regime), int(regime)
-    choices = f"{', '.join(named)}, train, or a clue count from 0 to {cells}"
-    raise LetgoError(f"unknown regime {regime!r}: choose {choices}")
+    names = (*named, "train")
+    raise unknown("regime", regime, names, f"choose {', '.join(names)}, or a clue count from 0 to {cells}")

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, PerBoard, Symbols
 from letgo.tasks.problem import Problem, Task
 
@@ -63,7 +63,7 @@ class Maze(Task):
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
         """Walls, S and G are given; only the path is predicted."""
         if regime not in (*self.regimes, "train"):
-            raise LetgoError(f"unknown regime {regime!r}: choose {', '.join(self.regimes)} or train")
+            raise unknown("regime", regime, (*self.regimes, "train"))
         return (boards != OPEN) & (boards != PATH)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from letgo.errors import LetgoError
@@ -20,21 +21,24 @@ class Problem:
     solution: Symbols
     given: CellMask
     context: Tensor | None = None  # handed to the network: for graphs the adjacency, (batch, N, N), 0/1 floats
+    number: Int[Tensor, "batch"] | None = None  # an instance's place in the whole list that it was drawn with
 
     def __len__(self) -> int:
         return len(self.solution)
 
     def __getitem__(self, index: slice | Tensor) -> Problem:
-        context = None if self.context is None else self.context[index]
-        return Problem(self.solution[index], self.given[index], context)
+        context, number = (None if part is None else part[index] for part in (self.context, self.number))
+        return Problem(self.solution[index], self.given[index], context, number)
 
     @staticmethod
     def cat(problems: list[Problem]) -> Problem:
         contexts = [p.context for p in problems if p.context is not None]
+        numbers = [p.number for p in problems if p.number is not None]
         return Problem(
             torch.cat([p.solution for p in problems]),
             torch.cat([p.given for p in problems]),
             torch.cat(contexts) if contexts else None,
+            torch.cat(numbers) if len(numbers) == len(problems) else None,
         )
 
 

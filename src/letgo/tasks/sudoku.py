@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.problem import Problem, Task, changed_clues, random_masks
 from letgo.tasks.sudoku_boards import random_boards
@@ -66,11 +66,9 @@ class Sudoku(Task):
             return named[regime]
         if regime.isdecimal() and int(regime) <= self.cells:
             return int(regime), int(regime)
-        raise LetgoError(
-            f"no regime '{regime}' for {self.symbols}x{self.symbols} Sudoku; "
-            f"use {', '.join(self.regimes)}, train or a number of clues, 0 to {self.cells}; "
-            "`letgo data make` has minimal too"
-        )
+        side, names = self.symbols, (*self.regimes, "train")
+        choice = f"{side}x{side} Sudoku has {', '.join(names)} or a number of clues, 0 to {self.cells}"
+        raise unknown("regime", regime, names, f"{choice}; `letgo data make` has minimal too")
 
     def _share(self, clues: int) -> int:
         """Clues of a 9x9 board, in proportion to this board's cells."""

@@ -3,46 +3,67 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from letgo.checkpoints import load_weights, read_json, write_json
-from letgo.data.load import load_training
+from letgo.cli import options
 from letgo.errors import LetgoError
-from letgo.evaluate import device_name, evaluate, instances
-from letgo.machine import pick_device
-from letgo.presets import KEEP, Config, preset
-from letgo.progress import Progress, clock
-from letgo.rng import data_rng
-from letgo.solver import Solver
-from letgo.tasks import Problem
-from letgo.train import choose_weights, train
-from letgo.trainer import uses_fused_blocks
+
+if TYPE_CHECKING:
+    import torch
+
+    from letgo.presets import Config
+    from letgo.tasks import Problem
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    whole, share = options.at_least(1), options.real(0.0, 1.0)
+    parser.add_argument("preset", metavar="PRESET", help="`letgo presets` lists them")
+    parser.add_argument("--out", type=options.path, metavar="RUN", help="the run folder; repeat the command to resume")
+    parser.add_argument("--init", metavar="M", help="start from this model's weights instead of random ones")
+    parser.add_argument("--data", help="training instances: .npz, .csv(.gz), a folder, or hub; default: generated")
+    parser.add_argument("--steps", type=whole, help="optimiser steps; schedules follow this number")
+    parser.add_argument("--max-seconds", type=options.real(0.0), help="stop cleanly after this time and save")
+    parser.add_argument("--seed", type=options.seed)
+    several = "several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2"
+    parser.add_argument("--seeds", type=options.list_of(options.seed), help=several)
+    options.device(parser)
+    options.batch(parser, None)
+    optimizer = "adam (the paper's), or muon for the blocks' matrices"
+    parser.add_argument("--optimizer", choices=["adam", "muon"], help=optimizer)
+    parser.add_argument("--learning-rate", type=options.real(0.0))
+    parser.add_argument("--warmup", type=options.at_least(0), help="steps of linear warm-up")
+    parser.add_argument("--decay", type=share, help="share of the steps, at the end, for the rate to fall to 0")
+    parser.add_argument("--precision", choices=["auto", "bf16", "fp16", "fp32"])
+    parser.add_argument("--boards", type=options.boards, help="how many instances to generate")
+    options.flag(parser, "--symmetries", "mazes: each in its 8 turns and reflections")
+    parser.add_argument("--simple-weight", type=options.real(0.0), help="lambda_simple of self-correction")
+    options.flag(parser, "--full-gradient", "Algorithm 2 to the letter (dearer)")
+    keep = "steps whose weights are kept, e.g. 1000,2000; '' for none"
+    parser.add_argument("--keep", type=options.list_of(whole, may_be_empty=True), help=keep)
+    validate = "instances that choose between EMA and raw weights; 0: keep EMA"
+    parser.add_argument("--validate", type=options.at_least(0), help=validate)
+    parser.add_argument("--log-every", type=whole, default=100)
+    options.flag(parser, "--tensorboard")
+    options.flag(parser, "--plain", "no compilation, no CUDA graph")
+    options.flag(parser, "--dry-run", "print the configuration and stop")
+    options.common(parser)
 
 
 def configure(args: argparse.Namespace) -> Config:
     """The preset's row with the flags' values put in; a resumed run keeps what it was started with."""
+    from letgo.presets import preset
+
     config = preset(args.preset)
-    given = {
-        "steps": args.steps,
-        "batch": args.batch,
-        "optimizer": args.optimizer,
-        "learning_rate": args.learning_rate,
-        "warmup": args.warmup,
-        "decay": args.decay,
-        "precision": args.precision,
-        "boards": args.boards,
-        "seed": args.seed,
-        "init": args.init,
-        "full_gradient": args.full_gradient or None,
-        "symmetries": args.symmetries or None,
-        "simple_weight": args.simple_weight,
-    }
+    names = ("steps", "batch", "optimizer", "learning_rate", "warmup", "decay", "precision", "boards", "seed", "init",
+             "simple_weight")  # fmt: skip
+    given = {name: getattr(args, name) for name in names}
+    given |= {name: getattr(args, name) or None for name in ("full_gradient", "symmetries")}
     config = replace(config, **{k: v for k, v in given.items() if v is not None})
     if config.objective == "simple" and (args.full_gradient or args.simple_weight is not None):
         flag = "--full-gradient" if args.full_gradient else "--simple-weight"
@@ -56,6 +77,10 @@ def configure(args: argparse.Namespace) -> Config:
 
 def training_instances(config: Config, data: str | None) -> Problem:
     """From a file or folder, or drawn by the task's own generator with the run's seed."""
+    from letgo.data.load import load_training
+    from letgo.presets import preset
+    from letgo.rng import data_rng
+
     task, rng = config.build_task(), data_rng(config.seed, "train")
     if data is not None:
         return load_training(data, task, config.boards, rng)
@@ -78,6 +103,10 @@ def validate(
 
     Returns the two scores and the number of instances that they rest on.
     """
+    from letgo.evaluate import evaluate, instances
+    from letgo.solver import Solver
+    from letgo.train import choose_weights
+
     task = config.build_task()
     folder = data if data is not None and (data == "hub" or Path(data).is_dir()) else None  # a file has no valid part
     problem = instances(task, None, count, seed, folder, purpose="valid")
@@ -94,8 +123,6 @@ def validate(
 def run(args: argparse.Namespace) -> int:
     config = configure(args)
     if args.dry_run:
-        import json
-
         print(json.dumps(config.as_dict(), indent=2))
         return 0
     if args.out is None:
@@ -107,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     seeds = list(dict.fromkeys(args.seeds))
     if len(seeds) > 1 and args.data == "-":
         raise LetgoError("--data -: standard input can be read once, and --seeds needs it for each; write it to a file")
-    if len(seeds) > 1 and uses_fused_blocks(config, pick_device(args.device), fast(args)):
+    if len(seeds) > 1 and trains_together(config, args):
         return run_one(args, config, args.out, args.max_seconds, seeds)
     end = None if args.max_seconds is None else time.monotonic() + args.max_seconds
     for seed in seeds:
@@ -123,6 +150,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def trains_together(config: Config, args: argparse.Namespace) -> bool:
+    """Whether several seeds are faster in one run than one after the other."""
+    from letgo.machine import pick_device
+    from letgo.trainer import uses_fused_blocks
+
+    return uses_fused_blocks(config, pick_device(args.device), fast(args))
+
+
 def fast(args: argparse.Namespace) -> bool | None:
     return False if args.plain else None
 
@@ -131,6 +166,15 @@ def run_one(
     args: argparse.Namespace, config: Config, out: Path, max_seconds: float | None, seeds: Sequence[int] = ()
 ) -> int:
     """One run in `out`, or those of all `seeds` together in its folders."""
+    import torch
+
+    from letgo.checkpoints import load_weights, read_json, write_json
+    from letgo.evaluate import device_name
+    from letgo.machine import pick_device
+    from letgo.presets import KEEP
+    from letgo.progress import Progress, clock
+    from letgo.train import train
+
     device = pick_device(args.device)
     torch.set_num_threads(args.threads)
     show = Progress(f"{config.name} on {device_name(device)}: step", args.progress, args.quiet)

@@ -7,24 +7,14 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from letgo.checkpoints import all_locked, locate, own_name, shipped, tuning_file, write_json
-from letgo.data.files import refuse_unwritable
+from letgo.cli import options
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
-from letgo.progress import Progress
-from letgo.solver import Solver, load
-from letgo.tasks import Problem
-from letgo.tune import (
-    advice,
-    data_used,
-    keep_checkpoint,
-    pick_checkpoint,
-    refuse_other_splits,
-    together,
-    tune,
-)
+
+if TYPE_CHECKING:
+    from letgo.solver import Solver
+    from letgo.tasks import Problem
 
 Table = dict[str, Any]
 
@@ -38,7 +28,29 @@ class Tuned:
     table: Table
 
 
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, tuned as one; shipped names with --out")
+    parser.add_argument("--rule", required=True, choices=["em", "em-decay"])
+    regime = "of the validation instances; its settings are kept apart (default: the first)"
+    parser.add_argument("--regime", help=regime)
+    parser.add_argument("--count", type=options.boards, default=500, help="validation instances (default 500)")
+    options.steps_and_seed(parser)
+    sigmas, tau_starts = options.list_of(options.real(0.0)), options.list_of(options.real(0.0, 1.0))
+    parser.add_argument("--sigmas", type=sigmas, help="values to try, e.g. 0.05,0.1,0.2")
+    parser.add_argument("--tau-starts", type=tau_starts, help="values to try, e.g. 0.6,0.7,0.8")
+    options.flag(parser, "--quick", "a smaller grid around the paper's settings")
+    options.flag(parser, "--as-is", "tune the weights that RUN has; pick no checkpoint by Euler")
+    parser.add_argument("--data", help="validation instances: a file, a folder with valid.csv, or hub")
+    options.device(parser)
+    options.flag(parser, "--plain", "no compilation")
+    options.batch(parser, None)
+    options.report(parser, "write here instead of RUN/tune-RULE.json and leave RUN as it is")
+    options.common(parser)
+
+
 def run(args: argparse.Namespace) -> int:
+    from letgo.checkpoints import all_locked, locate
+
     _refuse(args)
     folders = [locate(name)[0] for name in args.runs] if args.out is None else []
     written = {folder.resolve(): folder for folder in folders}  # two steps of one run lie in one folder
@@ -47,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from letgo.checkpoints import tuning_file, write_json
+    from letgo.evaluate import instances
+    from letgo.solver import load
+    from letgo.tune import advice, data_used, keep_checkpoint, refuse_other_splits, together
+
     solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
     first = solvers[0]
     for name, solver in zip(args.runs, solvers, strict=True):
@@ -77,6 +94,9 @@ def _run(args: argparse.Namespace) -> int:
 
 def _refuse(args: argparse.Namespace) -> None:
     """What can be told to be wrong before anything is loaded."""
+    from letgo.checkpoints import locate, own_name, shipped
+    from letgo.data.files import refuse_unwritable
+
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out")
     if args.tau_starts is not None and args.rule == "em":
@@ -93,6 +113,11 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem, pick: bool) -> Tuned:
+    from letgo.checkpoints import locate
+    from letgo.progress import Progress
+    from letgo.solver import Solver
+    from letgo.tune import pick_checkpoint, tune
+
     folder, step = locate(name)
     picked = None
     if step is None and pick:

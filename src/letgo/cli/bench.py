@@ -7,17 +7,33 @@ import json
 import sys
 from dataclasses import replace
 
-import torch
-
-from letgo.bench import bench_sample, bench_train, summary
-from letgo.checkpoints import write_json
-from letgo.data.files import refuse_unwritable
+from letgo.cli import options
 from letgo.errors import LetgoError
-from letgo.machine import pick_device
-from letgo.presets import preset
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    whole = options.at_least(1)
+    parser.add_argument("what", choices=["train", "sample"])
+    parser.add_argument("preset", nargs="?", default="sudoku", metavar="PRESET", help="default sudoku")
+    options.device(parser)
+    options.batch(parser, "boards per step (default: the preset's, or the sampler's)")
+    parser.add_argument("--steps", type=whole, help="steps per measurement (default: fewer on a CPU)")
+    parser.add_argument("--repeats", type=whole, default=5, help="measurements; the median counts (default 5)")
+    parser.add_argument("--seeds", type=whole, default=1, help="models trained together (default 1)")
+    options.precision(parser, "of sampling in `ours`")
+    options.report(parser)
+    options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    import torch
+
+    from letgo.bench import bench_sample, bench_train, summary
+    from letgo.checkpoints import write_json
+    from letgo.data.files import refuse_unwritable
+    from letgo.machine import pick_device
+    from letgo.presets import preset
+
     refuse_unwritable(args.out)
     config, device = preset(args.preset), pick_device(args.device)
     torch.set_num_threads(args.threads)

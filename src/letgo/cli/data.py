@@ -7,7 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from letgo.errors import LetgoError, Parser, at_least, boards
+from letgo.cli.options import at_least, boards, flag
+from letgo.errors import LetgoError
 
 if TYPE_CHECKING:
     from letgo.data.check import Report
@@ -15,30 +16,13 @@ if TYPE_CHECKING:
 FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """`data` as a command of a larger parser; `run` takes what that parser returns."""
-    parser = subparsers.add_parser("data", help="make, fetch and check data files")
-    _add_actions(parser)
-    return parser
-
-
-def main(words: list[str]) -> int:
-    """`letgo data WORDS`."""
-    parser = Parser(prog="letgo data", description="Make, fetch and check data files.")
-    _add_actions(parser)
-    return run(parser.parse_args(words))
-
-
-def run(args: argparse.Namespace) -> int:
-    return {"make": _make, "fetch": _fetch, "check": _check}[args.action](args)
-
-
-def _add_actions(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Make, fetch and check data files."
     actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check")
     for add in (_add_make, _add_fetch, _add_check):
         action = add(actions)
-        action.add_argument("--quiet", action="store_true", help="no progress")
-        action.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        flag(action, "--quiet", "no progress")
+        flag(action, "--debug", "show the traceback of an error")
 
 
 def _add_make(actions: Any) -> argparse.ArgumentParser:
@@ -49,17 +33,17 @@ def _add_make(actions: Any) -> argparse.ArgumentParser:
     make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
     make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
     make.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
-    make.add_argument("--force", action="store_true", help="replace an existing file")
-    make.add_argument("--progress", action="store_true", help="show progress even where stderr is no terminal")
-    make.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    flag(make, "--force", "replace an existing file")
+    flag(make, "--progress", "show progress even where stderr is no terminal")
+    flag(make, "--json", "one JSON object on stdout")
     return make
 
 
 def _add_fetch(actions: Any) -> argparse.ArgumentParser:
     fetch = actions.add_parser("fetch", help="download a data set from the Hugging Face hub")
-    fetch.add_argument("name", choices=FETCHED)
+    fetch.add_argument("name", metavar="{" + ",".join(FETCHED) + "}")
     fetch.add_argument("--out", metavar="DIR", help="default data/NAME")
-    fetch.add_argument("--force", action="store_true", help="fetch again what is there already")
+    flag(fetch, "--force", "fetch again what is there already")
     return fetch
 
 
@@ -69,8 +53,12 @@ def _add_check(actions: Any) -> argparse.ArgumentParser:
     check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
     check.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
     check.add_argument("--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (200)")
-    check.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    flag(check, "--json", "one JSON object on stdout")
     return check
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"make": _make, "fetch": _fetch, "check": _check}[args.action](args)
 
 
 def _make(args: argparse.Namespace) -> int:

@@ -6,17 +6,14 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from letgo.data.files import refuse_unwritable, written_atomically
-from letgo.errors import LetgoError
-from letgo.paper import RULES, TABLE5, TABLES
-from letgo.progress import Progress
-from letgo.reproduce import coverage, plots
-from letgo.reproduce.measure import Session, run_solve, run_tables, run_tune, shipped_instead
-from letgo.reproduce.page import Page
-from letgo.reproduce.plan import QUICK_COUNT, Limits
-from letgo.reproduce.store import Store
-from letgo.tasks import TASKS
+from letgo.cli import options
+from letgo.errors import LetgoError, unknown
+
+if TYPE_CHECKING:
+    from letgo.reproduce.measure import Session
+    from letgo.reproduce.store import Store
 
 TARGETS = {
     "table1": "success rates of every task, sampler and objective; and verified solving",
@@ -33,16 +30,44 @@ TARGETS = {
 }
 
 
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="TABLE", help="table1, table5, ...; `--list` shows all")
+    options.flag(parser, "--list", "what can be reproduced")
+    options.flag(parser, "--quick", "DDPM and Tweedie, n = 16, pass@1: minutes on a CPU")
+    models = "holds run folders X, X-baseline, X.s1, ..."
+    parser.add_argument("--models", type=options.path, metavar="FOLDER", help=models)
+    options.device(parser)
+    parser.add_argument("--count", type=options.boards, help="instances per cell (default: the paper's)")
+    seeds = "training seeds (default 0,1,2, as far as trained)"
+    parser.add_argument("--seeds", type=options.list_of(options.seed), help=seeds)
+    parser.add_argument("--tasks", type=options.list_of(str), help="only these tasks, e.g. sudoku,latin")
+    parser.add_argument("--rules", type=options.list_of(str), help="only these rules, e.g. ddpm,tweedie")
+    parser.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
+    parser.add_argument("--also", type=options.list_of(str), help="other recipes to measure beside the paper's")
+    out, page = "the JSON (default results; quick: results/quick)", "write the page here (default docs/results.md)"
+    parser.add_argument("--out", type=options.path, metavar="FOLDER", help=out)
+    parser.add_argument("--page", type=options.path, metavar="FILE", help=page)
+    options.flag(parser, "--force", "measure again what is there already")
+    options.flag(parser, "--dry-run", "print the commands that are missing and stop")
+    options.batch(parser)
+    options.flag(parser, "--plain", "no compilation")
+    options.common(parser)
+
+
 def run(args: argparse.Namespace) -> int:
+    from letgo.data.files import refuse_unwritable
+
     if args.list:
         for name, text in TARGETS.items():
             print(f"{name:10} {text}")
         return 0
     names = list(dict.fromkeys(args.names))
-    unknown = [name for name in names if name not in TARGETS]
-    if unknown or not names:
-        said = f"unknown table '{unknown[0]}'" if unknown else "name a table"
-        raise LetgoError(f"{said}; `letgo reproduce --list` shows {', '.join(TARGETS)}")
+    listing = f"`letgo reproduce --list` shows {', '.join(TARGETS)}"
+    if not names:
+        raise LetgoError(f"name a table; {listing}")
+    for name in names:
+        if name not in TARGETS:
+            raise unknown("table", name, TARGETS, listing)
     root = checkout()
     out = args.out or ((root or Path()) / "results")
     if args.quick and args.out is None:
@@ -63,14 +88,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_session(args: argparse.Namespace, out: Path) -> Session:
+    from letgo.paper import RULES
+    from letgo.progress import Progress
+    from letgo.reproduce.measure import Session, shipped_instead
+    from letgo.reproduce.plan import QUICK_COUNT, Limits
+    from letgo.reproduce.store import Store
+    from letgo.tasks import TASKS
+
     if args.models is not None and not args.models.is_dir():
         raise LetgoError(f"--models {args.models}: no such folder; it should hold a run folder for each model")
     for name in args.tasks or ():
         if name not in TASKS:
-            raise LetgoError(f"--tasks: unknown task '{name}'; choose from {', '.join(TASKS)}")
+            raise unknown("task", name, TASKS)
     for name in args.rules or ():
         if name not in RULES:
-            raise LetgoError(f"--rules: '{name}' is in no table; choose from {', '.join(RULES)}")
+            raise unknown("rule", name, RULES, f"the tables have {', '.join(RULES)}")
 
     def progress(label: str) -> Callable[[int, int], None]:
         return Progress(label, args.progress, args.quiet)
@@ -99,6 +131,8 @@ def make_session(args: argparse.Namespace, out: Path) -> Session:
 
 def data_files(given: list[str]) -> dict[str, str]:
     """--data FILE is Sudoku-Extreme's; --data TASK=FILE is another task's. `letgo data fetch` puts it in ./data."""
+    from letgo.tasks import TASKS
+
     files = {}
     for text in given:
         task, equals, path = text.partition("=")
@@ -115,6 +149,12 @@ def data_files(given: list[str]) -> dict[str, str]:
 
 def _measure(session: Session, names: list[str]) -> None:
     """Tables of the grid kind together: they share their reports."""
+    from letgo.paper import TABLE5, TABLES
+    from letgo.reproduce import coverage
+    from letgo.reproduce.measure import run_solve, run_tables, run_tune
+    from letgo.reproduce.plan import Limits
+    from letgo.tasks import TASKS
+
     grids = [name for name in names if name in TABLES]
     if session.limits.quick and session.limits.tasks is None and "table7" not in names:
         every = tuple(task for task in TASKS if task != "maze")
@@ -135,6 +175,10 @@ def _measure(session: Session, names: list[str]) -> None:
 
 def _report(args: argparse.Namespace, store: Store, names: list[str], root: Path | None) -> None:
     """The sections on the terminal; the whole page where it belongs to these results."""
+    from letgo.data.files import written_atomically
+    from letgo.reproduce import plots
+    from letgo.reproduce.page import Page
+
     page = Page(store, args.quick)
     ours = root is not None and store.folder.resolve() == (root / "results").resolve()
     path = args.page or (root / "docs" / "results.md" if root is not None and ours and not args.quick else None)

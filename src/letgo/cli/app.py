@@ -10,7 +10,20 @@ import webbrowser
 from collections.abc import Callable
 from typing import Any
 
+from letgo.cli import options
 from letgo.errors import LetgoError
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=options.at_least(0), default=8077, help="default 8077; 0 takes any free one")
+    options.flag(parser, "--open", "open the page in a browser")
+    parser.add_argument("--model", action="append", metavar="RUN", help="offer this run folder too; may be repeated")
+    options.device(parser, "cpu", "auto, cpu, cuda or mps (default cpu)")
+    queue = "requests under way or waiting (default 64)"
+    parser.add_argument("--queue", type=options.at_least(1), default=64, help=queue)
+    parser.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this host name too")
+    options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,89 @@
+"""`letgo evaluate`: a model and a rule in, a report out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from letgo.cli import options
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=options.MODEL)
+    parser.add_argument("--rule", required=True, help=options.RULES)
+    parser.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
+    parser.add_argument("--count", type=options.boards, default=2000, help="instances (default 2000)")
+    passes = "k of pass@k, and of the network's own choice"
+    parser.add_argument("--passes", type=options.at_least(1), default=1, help=passes)
+    parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
+    options.report(parser)
+    options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
+    options.sampler(parser)
+    options.common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from letgo.checkpoints import own_name, write_json
+    from letgo.data.files import refuse_unwritable
+    from letgo.evaluate import evaluate, instances, own_clues
+    from letgo.progress import Progress
+    from letgo.solver import load
+
+    refuse_unwritable(args.out)
+    solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
+    problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
+    options.warn_of_other_steps(solver, args.rule, args, args.regime)
+    own = args.regime in (None, *solver.task.regimes)
+    if solver.task.name == "sudoku-extreme" and args.data is None and own and not args.quiet:
+        print("letgo: minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data", file=sys.stderr)
+    show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
+    scores = evaluate(
+        solver, args.rule, problem, args.steps, args.passes, args.seed, args.batch, args.soft_until, show, args.regime,
+        **options.settings(args),
+    )  # fmt: skip
+    report = {
+        "model": own_name(args.model),
+        "regime": "file" if own_clues(problem, solver.task) else args.regime or solver.task.regimes[0],
+        **scores,
+        "command": args.command_line,
+    }
+    if args.out:
+        write_json(args.out, report)
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        print(summary(report))
+    if report["codeword_distance"]["value"] is None and not args.quiet:
+        print(f"letgo: the sampler diverged: {report['steps']} steps are too few for this sigma", file=sys.stderr)
+    return 0
+
+
+def summary(report: dict[str, Any]) -> str:
+    """The report as a few lines for a reader."""
+
+    def span(score: dict[str, Any]) -> str:
+        if score["value"] is None:
+            return f"not a number: the sampler diverged  n={score['n']}"
+        known = score["low"] is not None  # one board has no spread to judge by
+        interval = f"  [{score['low']:.4f}, {score['high']:.4f}]" if known else ""
+        return f"{score['value']:.4f}{interval}  n={score['n']}"
+
+    settings = " ".join(f"{k}={v:g}" for k, v in report["settings"].items())
+    head = f"{report['model']}  {report['task']} {report['regime']}  {report['rule']} {settings}".rstrip()
+    lines = [
+        f"{head}  {report['steps']} steps, seed {report['seed']}",
+        f"validity           {span(report['validity'])}",
+    ]
+    if report["pass_at_k"]["k"] > 1:
+        lines.append(f"{'pass@' + str(report['pass_at_k']['k']):18} {span(report['pass_at_k'])}")
+    if "chosen_at_k" in report:
+        lines.append(f"{'chosen of ' + str(report['chosen_at_k']['k']):18} {span(report['chosen_at_k'])}")
+    for key in ("violation_rate", "codeword_distance", "uniqueness", "element_accuracy", "balanced_accuracy",
+                "length", "marked_share"):  # fmt: skip
+        if report.get(key) and report[key]["n"]:
+            lines.append(f"{key:18} {span(report[key])}")
+    where = f"{report['device']}, {report['precision']}"
+    lines.append(f"{report['calls']:,} network calls in {report['seconds']:.1f} s on {where}")
+    return "\n".join(lines)

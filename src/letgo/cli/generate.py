@@ -1,0 +1,53 @@
+"""`letgo generate`: boards without clues."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from letgo.cli import options
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a task or model")
+    parser.add_argument("--count", type=options.boards, default=1, help="boards (default 1)")
+    parser.add_argument("--model", help=options.MODEL)
+    parser.add_argument("--rule", help="default: what draws most valid boards, by the model's card")
+    tries = "of so many, what the network believes most"
+    parser.add_argument("--tries", type=options.at_least(1), default=1, help=tries)
+    options.flag(parser, "--json", "one object with boards, their validity and the rate")
+    options.flag(parser, "--show", "draw the boards")
+    options.sampler(parser)
+    options.common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from letgo.progress import Progress
+
+    solver = options.load_solver(args.name, args)
+    problem, name = solver.empty(args.count), args.rule or solver.generation_rule()
+    options.warn_of_other_steps(solver, name, args, solver.generation)
+    rule, used = solver.rule(name, regime=solver.generation, **options.settings(args))  # pyright: ignore[reportArgumentType]
+    show = Progress("sampled", args.progress, args.quiet)
+    boards = solver.draw(problem, rule, args.steps, args.seed, args.tries, args.batch, args.soft_until, show)
+    valid = solver.task.validate(boards, problem)
+    lines = solver.task.format(boards, problem)
+    if args.json:
+        from letgo.metrics import Rate
+
+        rate = Rate(int(valid.sum()), len(valid)).as_dict()
+        print(json.dumps({"model": solver.config.name, "rule": name, "settings": used, "seed": args.seed,
+                          "precision": solver.sample_precision, "validity": rate, "boards": lines,
+                          "valid": valid.tolist()}))  # fmt: skip
+        return 0
+    for i, line in enumerate(lines):
+        if args.show:
+            print(solver.task.draw(boards[i : i + 1], problem[i : i + 1]))
+        else:
+            print(line)
+    if not args.quiet:
+        invalid = int((~valid).sum())
+        clues = "; it never saw a board without clues" if solver.config.masks == "data" else ""
+        print(f"{len(lines) - invalid} of {len(lines)} obey the rules ({name}){clues}", file=sys.stderr)
+    return 0

@@ -1,0 +1,136 @@
+"""The top of the command line: it finds the verb, runs it, and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Container
+from importlib import import_module
+from typing import TextIO
+
+from letgo import __version__
+from letgo.cli.options import Parser
+from letgo.errors import LetgoError, unknown
+
+VERBS = {  # each is a module of this package, imported when it is asked for
+    "solve": "solve puzzles with a trained model",
+    "generate": "draw boards without clues",
+    "models": "list the shipped models",
+    "presets": "list the training presets",
+    "train": "train a preset, or go on with a run",
+    "evaluate": "measure a model with a rule",
+    "tune": "choose the checkpoint, sigma and tau_start on validation instances",
+    "bench": "measure speed: ours, the plain path and a diffusers loop",
+    "reproduce": "measure the paper's tables and write the page of results",
+    "app": "the page where two samplers think side by side",
+    "data": "make, fetch and check data files",
+}
+
+EPILOG = """examples:
+  letgo solve                                          a built-in puzzle, drawn as a board
+  letgo solve 53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79
+  letgo solve sudoku --file puzzles.txt --tries 10     one line per puzzle
+  letgo evaluate sudoku-baseline --rule ddpm --regime 21 --count 200
+  letgo train sudoku-mini --out runs/mini              two minutes on a laptop
+"""
+
+WRITE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+def build_parser(verbs: Container[str | None] = VERBS) -> Parser:
+    """The whole parser; the options of other verbs than `verbs` are left out, and their modules not imported."""
+    parser = Parser(
+        prog="letgo",
+        description="Continuous diffusion for constrained discrete tasks: Tweedie reprojection, self-correction.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"letgo {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, text in VERBS.items():
+        verb = commands.add_parser(name, help=text)
+        if name in verbs:
+            import_module(f"letgo.cli.{name}").add(verb)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in words
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for as long as the program runs)
+    if sys.stdout is None:
+        return _complain("standard output is closed; send it to a file, or to /dev/null")
+    try:
+        try:
+            return dispatch(words)
+        finally:
+            sys.stdout.flush()  # a reader that has left shows itself here, not while Python shuts down
+    except LetgoError as error:
+        if debug:
+            raise
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        _give_up_on(sys.stdout)  # the reader has left; say nothing more
+        return 141
+    except OSError as error:
+        if debug or (error.filename is None and error.errno not in WRITE_FAULTS):
+            raise
+        _give_up_on(sys.stdout)
+        if error.filename is None:
+            return _complain(f"cannot write: {error.strerror}; check the disk and where the output goes")
+        return _complain(f"{error.filename}: {error.strerror}")
+    except UnicodeEncodeError as error:
+        if debug:
+            raise
+        sign = error.object[error.start]
+        return _complain(f"the output's encoding, {error.encoding}, has no '{sign}'; set PYTHONIOENCODING=utf-8")
+    except (MemoryError, RuntimeError) as error:
+        full = isinstance(error, MemoryError) or re.search("(allocate|out of) memory", str(error))  # torch says so
+        if debug or not full:
+            raise
+        return _complain(
+            "not enough memory for that; ask for less at a time: a smaller --batch, or --count where there is one"
+        )
+
+
+def _complain(text: str, code: int = 2) -> int:
+    """One line on stderr, and the exit code, which holds even where nobody can read the line."""
+    try:
+        print(f"letgo: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        _give_up_on(sys.stderr)
+    return code
+
+
+def _give_up_on(stream: TextIO | io.TextIOBase) -> None:
+    """What it cannot write stays in its buffer, and Python would fail on that once more while it shuts down."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def dispatch(words: list[str]) -> int:
+    verb = next((word for word in words if not word.startswith("-")), None)
+    if verb is not None and verb not in VERBS:
+        raise unknown("command", verb, VERBS, "`letgo --help` lists them")
+    parser = build_parser([verb])
+    args, rest = parser.parse_known_args(words)
+    if args.command is None and not rest:
+        parser.print_help()
+        return 0
+    if args.command == "solve" and not any(word.startswith("-") for word in rest):
+        args.words += rest  # argparse gives up on puzzles that come after an option
+    elif rest:
+        prog = f"letgo {verb}" if verb else "letgo"
+        raise LetgoError(f"unrecognized arguments: {' '.join(rest)}; see `{prog} --help`")
+    args.command_line = "letgo " + shlex.join(words)
+    return import_module(f"letgo.cli.{args.command}").run(args)
