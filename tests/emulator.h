@@ -68,7 +68,7 @@ inline void pause() {
     threadIdx.x = me;
 }
 inline void dawdle() {  // now and then, for long enough that others can make something of what was just done
-    for (int i = order() % 4 ? 0 : order() % 64; i > 0; i--) pause();
+    for (int i = order() % 4 ? 0 : order() % 64; i > 0; i--) steps++, pause();
 }
 // The last of `count` to come does the work for all.
 inline void meet(Meeting& m, int count, const std::function<void()>& work) {
@@ -118,7 +118,8 @@ inline void run_block(int bytes) {
 }
 // What went wrong, if anything.
 inline const char* launch(Index grid, int count, int bytes, std::function<void()> kernel) {
-    order.seed(1), fault = nullptr;
+    static int launches;
+    order.seed(launches++), fault = nullptr;
     threads = blockDim.x = count, body = kernel, gridDim = grid;
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
