@@ -177,12 +177,18 @@ def main() -> None:
     parser.add_argument("--command", action="append", default=[], help="a `letgo train` command of the run")
     parser.add_argument("--torch", default=torch.__version__.partition("+")[0], help="the version that trained")
     parser.add_argument("--note", help="a remark on the training")
+    parser.add_argument("--seconds", type=float, default=0.0, help="of training, where the run has no state.pt")
     options = parser.parse_args()
 
     run = Run.load(options.run)
-    state, config, chosen = load_state(options.run / "state.pt"), run.config, run.validation or None
+    config, chosen = run.config, run.validation or None
+    log = [json.loads(line) for line in (options.run / "metrics.jsonl").read_text().splitlines()]
+    if (options.run / "state.pt").is_file():
+        state = load_state(options.run / "state.pt")
+    else:  # of a run whose state was not kept
+        state = {"step": log[-1]["step"], "seconds": options.seconds}
     picked = chosen is not None and "checkpoint" in chosen  # `letgo tune` may have gone back to an earlier step
-    steps = int(chosen["step"] if chosen is not None and picked else run.step)
+    steps = int(chosen["step"] if chosen is not None and picked else state["step"])
     if not run.model.is_file() and picked:
         parser.error(f"{run.model} is missing, and its state is of another step than the one that was picked")
     weights = load_weights(run.model) if run.model.is_file() else run.weights(run.step, config.weights)
@@ -229,7 +235,6 @@ def main() -> None:
     with written_atomically(folder / "README.md") as file:
         file.write(card_text(card).encode())
     if options.command:
-        log = [json.loads(line) for line in (options.run / "metrics.jsonl").read_text().splitlines()]
         said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
         record = training_record(config, state, log, **said)
         record |= {"validation": chosen} | ({"note": options.note} if options.note else {})
