@@ -20,9 +20,9 @@ from letgo.pinning import Clues
 from letgo.rng import Noise, data_rng
 from letgo.samplers import RULES, Sampler
 from letgo.sampling import Snapshot, trajectory, uniform_grid
-from letgo.tasks.problem import Problem, random_masks
 from letgo.tasks.sudoku import Sudoku
 from letgo.tasks.sudoku_search import all_boards
+from letgo.tasks.task import Problem, random_masks
 
 TASK, PATH = Sudoku(box=2), CosinePath()
 CODEC, BOARDS = OneHot(TASK.symbols), all_boards(2)

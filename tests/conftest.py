@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations, product
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,22 @@ def path(request: pytest.FixtureRequest) -> GaussianPath:
     from letgo.paths import PATHS
 
     return PATHS[request.param]()
+
+
+@pytest.fixture
+def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The device of a kernel's test; on a CPU the kernels are emulated, and fresh memory is full of NaN."""
+    if request.param == "cpu":
+        from emulator import kernel
+
+        from letgo.engines import attention, blocks
+
+        monkeypatch.setattr(attention, "kernel", kernel)
+        monkeypatch.setattr(attention, "multiprocessors", lambda device: 1)
+        monkeypatch.setattr(blocks, "kernel", kernel)
+        torch.use_deterministic_algorithms(True)
+    yield request.param
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")

@@ -2,88 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
+from emulator import emulated, hopper
 from torch import Tensor
 
-from letgo.fast import attention, cuda
-from letgo.fast.reference import cores, uncored
-
-HERE = Path(__file__).parent
-ASSEMBLY = ("mma", "load_matrices", "load_turned", "transposed")
-ASSEMBLY += ("pack", "exp2_fast", "without_one", "copy_async", "copied")
-SIGNATURES = {  # of the kernels, behind blocks, threads and bytes of shared memory
-    "attention_forward": "const u16*, const long long*, u16*, float*, int, int, int",
-    "attention_backward": "const u16*, const long long*, const u16*, const float*, const u16*, u16*, int, int",
-}
-MOST_SHARED = 232_448  # bytes that a block may have on the card
-emulated = pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"))
-hopper = pytest.param("cuda", marks=pytest.mark.skipif(not cuda.available(), reason="needs a Hopper GPU"))
-
-
-def emulation(**numbers: int) -> str:
-    """attention.cu for a CPU: what is assembly there comes from emulator.h."""
-    folder = Path(cuda.__file__).parent
-    source = "".join((folder / file).read_text(encoding="utf-8") for file in ("warp.cuh", "attention.cu"))
-    for name in ASSEMBLY:
-        source, found = re.subn(rf"^__device__ __forceinline__ \w+ {name}\(.*?^}}\n", "", source, flags=re.M | re.S)
-        assert found, name
-    assert "asm" not in source
-    lines = [
-        *(f"#define {name} {value}" for name, value in numbers.items()),
-        f'#include "{HERE / "emulator.h"}"',
-        source,
-    ]
-    for name, types in SIGNATURES.items():
-        words = [f"{kind} v{i}" for i, kind in enumerate(types.split(", "))]
-        values = ", ".join(f"v{i}" for i in range(len(words)))
-        lines.append(f'extern "C" bool emulate_{name}(int blocks, int threads, int bytes, {", ".join(words)}) {{')
-        lines.append(f"    return launch(blocks, threads, bytes, [=] {{ {name}({values}); }});\n}}")
-    return "\n".join(lines)
-
-
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """`cuda.kernel`, emulated."""
-    folder, made = tmp_path_factory.mktemp("emulated"), {}
-
-    def kernel(file: str, name: str, shared: int, **numbers: int) -> Any:
-        assert file == "attention.cu"
-        assert shared <= MOST_SHARED
-        key = tuple(numbers.items())
-        if key not in made:
-            (folder / f"{len(made)}.cpp").write_text(emulation(**numbers))
-            library = folder / f"{len(made)}.so"
-            options = ["-O1", "-w", "-std=c++17", "-fno-strict-aliasing", "-shared", "-fPIC", "-o", str(library)]
-            subprocess.run(["g++", *options, str(folder / f"{len(made)}.cpp")], check=True)
-            made[key] = ctypes.CDLL(str(library))
-        function = getattr(made[key], f"emulate_{name}")
-        function.restype = ctypes.c_bool
-
-        def launch(grid: tuple[int, ...], threads: int, *arguments: Tensor | int) -> None:
-            words = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in arguments]
-            assert function(grid[0], threads, shared, *words), "shared memory beyond what was asked for"
-
-        return launch
-
-    return kernel
-
-
-@pytest.fixture
-def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The device of this test; on a CPU the kernels are emulated."""
-    if request.param == "cpu":
-        monkeypatch.setattr(attention, "kernel", request.getfixturevalue("kernel"))
-        monkeypatch.setattr(attention, "multiprocessors", lambda device: 1)
-    return request.param
+from letgo.engines import attention
+from letgo.engines.reference import cores, uncored
 
 
 def distance(a: Tensor, b: Tensor) -> float:

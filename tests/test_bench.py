@@ -17,8 +17,8 @@ from letgo.answers import Answer
 from letgo.bench import clock
 from letgo.bench import scheduler as theirs
 from letgo.bench.work import Work
-from letgo.evaluate import instances
-from letgo.fast.engine import Plain
+from letgo.data.source import source_of
+from letgo.engines.plain import Plain
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, START, Noise
 from letgo.solver import Solver, load
@@ -29,7 +29,7 @@ QUICK = ["--device", "cpu", "--batch", "8", "--steps", "2", "--repeats", "1"]
 
 
 def first_instances(name: str) -> Problem:
-    return instances(PRESETS[name].build_task(), None, 1, 0)
+    return source_of(PRESETS[name].build_task()).draw("test", None, 1, 0)
 
 
 # ---------------------------------------------------------------- counting
@@ -104,13 +104,13 @@ def test_a_race_takes_turns_and_times_each_runner() -> None:
 def test_the_scheduler_loop_ends_where_ours_ends(name: str) -> None:
     torch.manual_seed(0)
     config = PRESETS[name]
-    problem = instances(config.build_task(), None, 3, 0)
+    problem = source_of(config.build_task()).draw("test", None, 3, 0)
     assert theirs.agreement(config, config.build_model(), problem, 20) < 1e-4
 
 
 def test_the_scheduler_loop_follows_the_noise_it_is_given() -> None:
     solver = load("sudoku-mini")
-    problem = instances(solver.task, None, 3, 0)
+    problem = source_of(solver.task).draw("test", None, 3, 0)
     clues, scheduler = solver.clues(problem), theirs.make_scheduler(solver.config, 20)
 
     def ends(seed: int) -> Tensor:
@@ -215,7 +215,7 @@ def mini() -> Solver:
 def some_puzzles(solver: Solver, count: int) -> Problem:
     """About five clues of 16: some boards are found at once, some late, some never."""
     given = torch.rand(count, 16, generator=torch.Generator().manual_seed(0)) < 0.3
-    return Problem(instances(solver.task, None, count, 0).solution, given)
+    return Problem(source_of(solver.task).draw("test", None, count, 0).solution, given)
 
 
 def untimed(answers: list[Answer]) -> list[Answer]:

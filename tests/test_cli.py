@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from letgo import __version__
-from letgo.checkpoints import load_state
 from letgo.cli import build_parser, main
 from letgo.codecs import OneHot
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.progress import Progress, clock
+from letgo.runs import load_state
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
-from letgo.trainer import Trainer
+from letgo.training.trainer import Trainer
 
 SOURCE = Path(__file__).parents[1] / "src"
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu"]
@@ -130,7 +130,7 @@ def numbers(text: str) -> dict[str, Any]:
         ("solve RUN RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("solve nosuch --file x.txt", "unknown task, model or run folder 'nosuch'; choose one of sudoku, "),
         ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
-        ("evaluate RUN --rule ddpm --regime foo", "0 to 16; `letgo data make` has minimal too"),
+        ("evaluate RUN --rule ddpm --regime foo", "4, medium, hard, minimal, train or a number of clues, 0 to 16"),
         (f"evaluate RUN --rule ddpm --count {10**12}", "--count: 1000000000000 is more than a billion boards"),
         (f"generate RUN --count {10**9 + 1}", "--count: 1000000001 is more than a billion boards"),
         (f"train sudoku-mini --out OUT --boards {10**12}", "--boards: 1000000000000 is more than a billion boards"),
@@ -624,7 +624,7 @@ def test_ctrl_c_in_the_first_seed_does_not_begin_the_second(
 def test_where_seeds_are_faster_together_they_are_trained_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("letgo.cli.train.trains_together", lambda *_: True)
+    monkeypatch.setattr("letgo.training.train.uses_fused_blocks", lambda *_: True)
     original, seen = Trainer.step, set()
 
     def step(self: Trainer) -> None:

@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from letgo.errors import LetgoError
 from letgo.tasks.connectivity import Connectivity, components, random_graphs, reachability
-from letgo.tasks.problem import Problem
+from letgo.tasks.task import Problem
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(2, 24)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import letgo.fast.cuda as cuda
+import letgo.engines.cuda as cuda
 
 FOLDER = Path(cuda.__file__).parent
 SHAPES = [(512, 12, 655, 0), (512, 12, 0, 1), (512, 4, 655, 0), (512, 4, 0, 1), (128, 12, 0, 0)]

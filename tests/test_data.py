@@ -344,4 +344,6 @@ def test_in_a_maze_file_a_hash_is_a_wall_and_a_semicolon_begins_a_comment(tmp_pa
 
 def test_one_file_holds_one_size(tmp_path: Path) -> None:
     path = write(tmp_path / "g.txt", "01/10", "010/101/010")
-    assert fault(read_puzzles, path, Connectivity()) == f"{path}, line 2: 9 cells after puzzles of 4; one size per file"
+    assert (
+        fault(read_puzzles, path, Connectivity()) == f"{path}, line 2: 9 cells after puzzles of 4; one size at a time"
+    )

@@ -158,7 +158,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
         (("sudoku", "--count", str(10**12), "--out", "a.npz"), "argument --count: 1000000000000 is more than"),
         (("sudoku", "--count", "1", "--out", "-"), "--out -: nothing is written to standard output; name a file"),
         (("sudoku", "--count", "1", "--regime", "soft", "--out", "a.npz"), "unknown regime 'soft'"),
-        (("latin", "--count", "1", "--regime", "minimal", "--out", "a.npz"), "--regime minimal is for Sudoku"),
+        (("latin", "--count", "1", "--regime", "minimal", "--out", "a.npz"), "unknown regime 'minimal'; choose random"),
     ],
 )
 def test_make_refuses_in_one_line_and_writes_nothing(

@@ -213,8 +213,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_written_to(tmp_path: Path) -> None:
 def test_our_own_output_is_added_to_and_not_replaced(tmp_path: Path) -> None:
     code = "print('one'); f('/dev/stdout', 2); print('three')"
     code = (
-        "from letgo.checkpoints import write_json\nfrom pathlib import Path\nf = lambda p, v: write_json(Path(p), v)\n"
-        + code
+        "from letgo.runs import write_json\nfrom pathlib import Path\nf = lambda p, v: write_json(Path(p), v)\n" + code
     )
     log = write(tmp_path / "log", "zero")
     with log.open("a") as out:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from letgo.fast import cuda, supported
-from letgo.fast.network import FastTransformer
-from letgo.fast.reference import cores, uncored
+from letgo.engines import cuda, supported
+from letgo.engines.network import FastTransformer
+from letgo.engines.reference import cores, uncored
 from letgo.models.transformer import Transformer
 
 hopper = pytest.mark.skipif(not cuda.available(), reason="needs a Hopper GPU")

@@ -11,10 +11,10 @@ import torch
 
 from letgo import cli
 from letgo.app.scheduler import LaneNoise
+from letgo.data.source import source_of
+from letgo.engines import cpu
+from letgo.engines.plain import Plain
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
-from letgo.fast import cpu
-from letgo.fast.engine import Plain
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS
 from letgo.rng import AHEAD, KERNEL, MOST_AHEAD, PIN, Noise, NoiseAhead
@@ -71,7 +71,7 @@ def test_a_board_has_the_same_bits_in_any_company(name: str, precision: str) -> 
     torch.manual_seed(0)
     config = PRESETS[name]
     solver = Solver(config, config.build_model(), precision=precision)
-    problem, ddpm = instances(solver.task, None, 19, 0), solver.sampler("ddpm", 4)
+    problem, ddpm = source_of(solver.task).draw("test", None, 19, 0), solver.sampler("ddpm", 4)
     alone = solver.sample(problem, ddpm, batch=1)
     for batch in (2, 3, 5, 16, None):
         together = solver.sample(problem, ddpm, batch=batch)
@@ -85,7 +85,7 @@ def test_an_answer_does_not_depend_on_its_neighbours_nor_on_when_they_leave(prec
     if not same_bits_in_any_company(precision):
         pytest.skip("this CPU's products depend on the batch in their last bits")
     solver = load("sudoku-mini", precision=precision)
-    problem = instances(solver.task, None, 40, 0)
+    problem = source_of(solver.task).draw("test", None, 40, 0)
     together = solver.solve(problem, "ddpm", steps=10, tries=2)
     alone = [solver.solve(problem[i : i + 1], "ddpm", steps=10, tries=2)[0] for i in range(40)]
     assert [replace(a, seconds=0.0) for a in together] == [replace(a, seconds=0.0) for a in alone]
@@ -95,7 +95,7 @@ def test_an_answer_does_not_depend_on_its_neighbours_nor_on_when_they_leave(prec
 @pytest.mark.parametrize("rule", ["tweedie", "ddpm"])
 def test_the_fast_and_the_plain_path_give_the_same_answers(rule: str) -> None:
     fast, plain = load("sudoku-mini", precision="fp32"), load("sudoku-mini", fast=False)
-    problem = instances(fast.task, None, 40, 0)
+    problem = source_of(fast.task).draw("test", None, 40, 0)
     ours, theirs = (s.solve(problem, rule, steps=20, tries=2) for s in (fast, plain))
     assert [replace(a, seconds=0.0) for a in ours] == [replace(a, seconds=0.0) for a in theirs]
     assert isinstance(fast.engine, cpu.Cpu)
@@ -129,7 +129,7 @@ def test_a_cpu_that_torch_says_nothing_of_has_no_bf16(monkeypatch: pytest.Monkey
 def test_each_precision_is_the_one_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("letgo.solver.has_bf16", lambda: True)
     auto, full, half = (load("sudoku-mini", precision=name) for name in ("auto", "fp32", "bf16"))
-    problem, ddpm = instances(auto.task, None, 4, 0), auto.sampler("ddpm", 10)
+    problem, ddpm = source_of(auto.task).draw("test", None, 4, 0), auto.sampler("ddpm", 10)
     ends = {name: s.sample(problem, ddpm) for name, s in (("auto", auto), ("fp32", full), ("bf16", half))}
     assert torch.equal(ends["auto"], ends["fp32"])
     assert not torch.equal(ends["bf16"], ends["fp32"])

@@ -66,10 +66,10 @@ def digest(*arrays: torch.Tensor | None) -> str:
 
 def drawn(task: str, regime: str, split: str, **options: Any) -> Any:
     from letgo import tasks
-    from letgo.evaluate import instances
+    from letgo.data.source import source_of
 
     count = 2 if task == "maze" else 8
-    return instances(tasks.get(task, **options), regime, count, 3, purpose=split)
+    return source_of(tasks.get(task, **options)).draw(split, regime, count, 3)
 
 
 def sampled(name: str, rule: str) -> tuple[torch.Tensor, list[str]]:
@@ -86,10 +86,10 @@ def sampled(name: str, rule: str) -> tuple[torch.Tensor, list[str]]:
 
 def trained(what: str, folder: Path) -> tuple[list[dict[str, float]], str]:
     """Losses and the digest of the weights after 20 steps with batch 8 on 64 boards (mazes of size 10)."""
-    from letgo.checkpoints import load_state
+    from letgo.data.source import source_of
     from letgo.presets import preset
-    from letgo.rng import data_rng
-    from letgo.train import train
+    from letgo.runs import load_state
+    from letgo.training.loop import Options, train_runs
 
     config = replace(preset(TRAINED[what]), steps=20, batch=8, boards=64, warmup=5, precision="fp32", seed=2)
     if "Algorithm 2" in what:
@@ -97,11 +97,13 @@ def trained(what: str, folder: Path) -> tuple[list[dict[str, float]], str]:
     if config.task == "maze":
         config = replace(config, task_options={"size": 10})
     seeds = (2, 3, 4) if "three seeds" in what else ()
-    problem = config.build_task().generate(64, data_rng(2, "train"), "train")
-    train(config, lambda: problem, folder, torch.device("cpu"), keep=(), log_every=5, fast=False, seeds=seeds)
-    folders = [folder / f"s{seed}" for seed in seeds] or [folder]
-    states = [load_state(place / "state.pt") for place in folders]
-    lines = [json.loads(line) for place in folders for line in (place / "metrics.jsonl").read_text().splitlines()]
+    problem = source_of(config.build_task()).training(64, 2)
+    folders = {seed: folder / f"s{seed}" for seed in seeds} or {2: folder}
+    train_runs(config, lambda: problem, folders, torch.device("cpu"), Options(keep=(), log_every=5, fast=False))
+    states = [load_state(place / "state.pt") for place in folders.values()]
+    lines = [
+        json.loads(line) for place in folders.values() for line in (place / "metrics.jsonl").read_text().splitlines()
+    ]
     losses = [{k: round(v, 7) for k, v in line.items() if k not in ("step", "steps_per_second")} for line in lines]
     weights = [state[kind][name] for state in states for kind in ("raw", "ema") for name in sorted(state[kind])]
     return losses, digest(*weights)
@@ -140,7 +142,7 @@ def test_twenty_training_steps_lead_to_the_same_weights(what: str, tmp_path: Pat
 
 
 def write() -> None:
-    from letgo.checkpoints import shipped
+    from letgo.runs import shipped
 
     golden: dict[str, Any] = {"machine": machine(), "instances": {}, "sampling": {}, "training": {}}
     for task, regimes in REGIMES.items():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from letgo.errors import LetgoError
 from letgo.tasks.latin import Latin, all_squares, fill, shuffle_class
-from letgo.tasks.problem import Problem
+from letgo.tasks.task import Problem
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(2, 12)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from letgo.data.source import source_of
+from letgo.engines import graph as fast_loop
+from letgo.engines.cpu import Cpu
+from letgo.engines.graph import Graph
+from letgo.engines.plain import Plain
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
-from letgo.fast import loop as fast_loop
-from letgo.fast.cpu import Cpu
-from letgo.fast.engine import Plain
-from letgo.fast.loop import Graph
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
@@ -240,7 +240,7 @@ def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
     assert isinstance(ours.engine, Plain)  # on the CPU
     assert isinstance(ours.sample_engine, Plain)
     ours.engine = ours.sample_engine = graph(ours.network, ours.path)
-    problem = instances(ours.task, None, 11, 0)
+    problem = source_of(ours.task).draw("test", None, 11, 0)
     for rule, sigma, tau_start in (("ddpm", None, None), ("em-decay", 3.0, 0.7), ("em-decay", 5.0, 0.8)):
         for soft_until in (None, 0.5):
             sampler = Sampler(rule, 5, sigma, tau_start, soft_until=soft_until)
@@ -268,7 +268,7 @@ def test_sizes_are_those_of_the_latest_step_alone() -> None:
 TRACE = """
 import torch
 from torch._dynamo.utils import counters
-from letgo.fast import loop
+from letgo.engines import graph
 from letgo.paths import CosinePath
 from letgo.pinning import Clues
 from letgo.presets import PRESETS
@@ -277,11 +277,11 @@ from letgo.samplers import Sampler
 from letgo.sampling import trajectory
 
 torch.set_num_threads(1)
-step = torch.compile(loop.advance, dynamic=False, fullgraph=True, backend="aot_eager")
-loop.compiled_advance = lambda: step
+step = torch.compile(graph.advance, dynamic=False, fullgraph=True, backend="aot_eager")
+graph.compiled_advance = lambda: step
 clues, path = Clues(torch.randn(3, 16, 4), torch.rand(3, 16) < 0.3), CosinePath()
 for network in [PRESETS["sudoku-mini"].build_model().eval() for _ in range(2)]:
-    ours = loop.Graph(network, path, torch.device("cpu"), "fp32")
+    ours = graph.Graph(network, path, torch.device("cpu"), "fp32")
     rules = ["em", {"sigma": 0.3}], ["em-decay", {"sigma": 7.0, "tau_start": 0.7}]
     for rule, settings in (*rules, ["ddpm", {}], ["ddpm", {"variance": 2.0}], ["heun", {}]):
         for seed, steps in enumerate((3, 5)):

@@ -26,7 +26,7 @@ from letgo.tasks.maze import (
     random_layouts,
     shortest_path,
 )
-from letgo.tasks.problem import Problem
+from letgo.tasks.task import Problem
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(3, 9)

@@ -17,14 +17,11 @@ from torch import Tensor
 
 from letgo.codecs import AnalogBits, OneHot
 from letgo.errors import LetgoError
+from letgo.estimates import ESTIMATES, Estimate, Mean, Rate
 from letgo.metrics import (
-    Mean,
-    Rate,
-    balanced_accuracy,
     board_keys,
     codeword_distance,
     coverage,
-    element_accuracy,
     expected_distinct,
     expected_uneven,
     pass_at_k,
@@ -35,8 +32,9 @@ from letgo.metrics import (
     validity,
     violation_rate,
 )
+from letgo.tasks.connectivity import Connectivity, entry_counts
 from letgo.tasks.latin import Latin
-from letgo.tasks.problem import Problem
+from letgo.tasks.task import Problem
 
 LATIN = Latin(3)
 SQUARE = [0, 1, 2, 1, 2, 0, 2, 0, 1]
@@ -231,9 +229,16 @@ def graphs() -> tuple[Tensor, Problem]:
     return said, Problem(truth, torch.zeros(3, 4, dtype=torch.bool))
 
 
+def balanced_accuracy(boards: Tensor, puzzle: Problem) -> Estimate:
+    return ESTIMATES["balanced"](entry_counts(boards, puzzle.solution).double())
+
+
 def test_element_accuracy_is_the_share_of_right_entries() -> None:
-    said, puzzle = graphs()
-    assert element_accuracy(said, puzzle).values.tolist() == [1.0, 0.75, 0.75]
+    graph = Connectivity(2)
+    puzzle = graph.parse("01/10")
+    puzzle = Problem(torch.ones(1, 4, dtype=torch.long), puzzle.given, puzzle.context)
+    column = graph.outcomes([torch.tensor([[1, 0, 1, 1]])], puzzle)["element_accuracy"]
+    assert (column.kind, column.values.tolist()) == ("share", [[0.75]])
 
 
 def test_balanced_accuracy_pools_the_entries_of_all_graphs() -> None:

@@ -10,10 +10,11 @@ import torch
 from torch.testing import assert_close
 
 from letgo.errors import LetgoError
-from letgo.muon import RATE, Muon, orthogonal, pieces, wide
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
-from letgo.trainer import Trainer, TrainingData
+from letgo.training.data import TrainingData
+from letgo.training.muon import RATE, Muon, orthogonal, pieces, wide
+from letgo.training.trainer import Trainer
 
 SMALL = {"width": 24, "depth": 2, "heads": 2, "hidden": 48}
 MINI = replace(PRESETS["sudoku-mini"], network_options=SMALL, optimizer="muon", batch=8, warmup=0)
@@ -119,7 +120,7 @@ def test_it_learns_faster_than_adam() -> None:
     losses = {}
     for name in ("adam", "muon"):
         config = replace(MINI, optimizer=name, batch=64, warmup=20, objective="simple")
-        trainer = Trainer(config, TrainingData.of(boards, config.masks, CPU), CPU)
+        trainer = Trainer.of(config, TrainingData.of(boards, config.masks, CPU))
         for step in range(150):
             if step == 100:
                 trainer.mean_losses()
@@ -136,7 +137,7 @@ def test_networks_without_blocks_and_unknown_optimizers_are_refused() -> None:
     ):
         problem = config.build_task().generate(8, data_rng(0, "train"), "train")
         with pytest.raises(LetgoError, match=message):
-            Trainer(config, TrainingData.of(problem, config.masks, CPU), CPU)
+            Trainer.of(config, TrainingData.of(problem, config.masks, CPU))
 
 
 def test_wide_matrices_have_no_more_rows_than_columns() -> None:

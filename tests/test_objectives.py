@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from letgo.codecs import OneHot
-from letgo.objectives import Objective, SelfCorrection, Simple
+from letgo.config import Config
+from letgo.errors import LetgoError
+from letgo.objectives import Batch, Objective, SelfCorrection, Simple, averaged, corrupt, ddpm_mean, ddpm_step
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 
@@ -46,6 +50,21 @@ def boards(batch: int, cells: int = 6, dim: int = 3) -> tuple[Tensor, Clues]:
     return x0, Clues(x0, torch.rand(batch, cells, generator=rng) < 0.4)
 
 
+def loss(
+    objective: Objective,
+    network: Callable[..., Tensor],
+    x0: Tensor,
+    clues: Clues,
+    context: Tensor | None = None,
+    models: int = 1,
+    path: GaussianPath = PATH,
+) -> dict[str, Tensor]:
+    """As the trainer has it: means per model."""
+    batch = Batch(x0.argmax(-1), x0, clues, context, models)
+    means = averaged(objective(network, path, batch), objective.weights, models)
+    return {name: mean.squeeze(0) for name, mean in means.items()}
+
+
 def noised(x: Tensor, t: Tensor, noise: Tensor) -> Tensor:
     """Eq. 1 on the cosine path."""
     return torch.cos(math.pi / 2 * t) * x + torch.sin(math.pi / 2 * t) * noise
@@ -60,7 +79,7 @@ def held(x: Tensor, clues: Clues) -> Tensor:
 def test_the_simple_loss_by_hand() -> None:
     network, (x0, clues) = Recorded(), boards(4)
     torch.manual_seed(3)
-    losses = Simple()(network, PATH, x0, clues, None)
+    losses = loss(Simple(), network, x0, clues)
     torch.manual_seed(3)
     t, noise = torch.rand(4, 1, 1), torch.randn(4, 6, 3)
     x_t = held(noised(x0, t, noise), clues)
@@ -77,7 +96,7 @@ def test_self_correction_by_hand(full: bool) -> None:
     """Algorithm 2 with the same random numbers: propose at t1, pin, renoise to t2, pin, propose again."""
     network, (x0, clues) = Recorded(), boards(10)
     torch.manual_seed(3)
-    losses = SelfCorrection(0.3, full)(network, PATH, x0, clues, None)
+    losses = loss(SelfCorrection(0.3, full), network, x0, clues)
     torch.manual_seed(3)
     t1 = torch.rand(10, 1, 1)
     t2 = t1 * torch.rand(10, 1, 1)
@@ -100,7 +119,7 @@ def test_in_the_full_form_the_proposal_learns_through_the_simple_loss_alone() ->
     for weight in (0.0, 0.3):
         network, (x0, clues) = Recorded(), boards(10)
         torch.manual_seed(3)
-        losses = SelfCorrection(weight, full=True)(network, PATH, x0, clues, None)
+        losses = loss(SelfCorrection(weight, full=True), network, x0, clues)
         through_simple = torch.autograd.grad(losses["simple"], network.first, retain_graph=True)[0]
         through_recovery = torch.autograd.grad(losses["recovery"], network.first, retain_graph=True, allow_unused=True)
         assert through_recovery == (None,)
@@ -112,7 +131,7 @@ def test_in_the_full_form_the_proposal_learns_through_the_simple_loss_alone() ->
 
 def test_in_the_cheap_form_the_proposal_has_no_graph() -> None:
     network, (x0, clues) = Recorded(), boards(10)
-    losses = SelfCorrection(0.3)(network, PATH, x0, clues, None)
+    losses = loss(SelfCorrection(0.3), network, x0, clues)
     losses["loss"].backward()
     assert network.gradient == [False, True]
     assert network.out[0].grad_fn is None
@@ -130,8 +149,8 @@ def test_rows_per_call(batch: int, weight: float, extra: int) -> None:
     """App. C: B rows without gradient, then B + floor(lambda B), at least one more, with; Algorithm 2: B and B."""
     x0, clues = boards(batch)
     cheap, full = Recorded(), Recorded()
-    SelfCorrection(weight)(cheap, PATH, x0, clues, None)["loss"].backward()
-    SelfCorrection(weight, full=True)(full, PATH, x0, clues, None)["loss"].backward()
+    loss(SelfCorrection(weight), cheap, x0, clues)["loss"].backward()
+    loss(SelfCorrection(weight, full=True), full, x0, clues)["loss"].backward()
     assert cheap.rows == [batch, batch + extra]
     assert full.rows == [batch, batch]
 
@@ -139,7 +158,7 @@ def test_rows_per_call(batch: int, weight: float, extra: int) -> None:
 def test_the_first_rows_come_again_with_their_own_times_clues_and_context() -> None:
     x0, clues = boards(10)
     network, context = Recorded(), torch.arange(10.0)
-    SelfCorrection(0.4)(network, PATH, x0, clues, context)
+    loss(SelfCorrection(0.4), network, x0, clues, context)
     (x_t1, t1, first_context), (x, t, later_context) = network.seen
     assert torch.equal(x[10:], x_t1[:4])
     assert torch.equal(t[10:], t1[:4])
@@ -154,7 +173,7 @@ def test_the_second_time_is_uniform_below_the_first(full: bool) -> None:
     """Fixed seed; a new one fails with odds of 3e-4 (three tests at 1e-4)."""
     network, (x0, clues) = Recorded(), boards(4000)
     torch.manual_seed(0)
-    SelfCorrection(0.1, full)(network, PATH, x0, clues, None)
+    loss(SelfCorrection(0.1, full), network, x0, clues)
     t1, t2 = network.seen[0][1].flatten(), network.seen[1][1][:4000].flatten()
     assert bool((t2 <= t1).all())
     assert bool((t1 < 1).all())
@@ -175,7 +194,7 @@ def test_clues_reach_the_network_exact_and_count_as_exact(objective: Objective, 
         answer[torch.cat([clues.given, clues.given[: len(x_t) - 10]])] = 1e6
         return answer
 
-    losses = objective(right_but_for_the_clues, path, x0, clues, None)
+    losses = loss(objective, right_but_for_the_clues, x0, clues, path=path)
     assert float(losses["loss"]) == 0
     for x_t in seen:
         twice = clues[torch.arange(len(x_t)) % 10]
@@ -193,7 +212,7 @@ def test_both_forms_have_the_same_expected_value() -> None:
     x0, clues = boards(500)
     torch.manual_seed(0)
     values = [
-        torch.stack([SelfCorrection(0.5, full)(Fixed(), PATH, x0, clues, None)["loss"] for _ in range(40)])
+        torch.stack([loss(SelfCorrection(0.5, full), Fixed(), x0, clues)["loss"] for _ in range(40)])
         for full in (True, False)
     ]
     error = (values[0].var() / 40 + values[1].var() / 40).sqrt()
@@ -204,20 +223,20 @@ def test_both_forms_have_the_same_expected_value() -> None:
 def test_measuring_the_full_loss_without_gradient_builds_no_graph() -> None:
     network, (x0, clues) = Recorded(), boards(10)
     with torch.no_grad():
-        losses = SelfCorrection(0.3, full=True)(network, PATH, x0, clues, None)
+        losses = loss(SelfCorrection(0.3, full=True), network, x0, clues)
     assert network.gradient == [False, False]
     assert not losses["loss"].requires_grad
 
 
 def test_in_a_batch_too_small_for_its_share_the_simple_loss_does_not_vanish() -> None:
-    losses = SelfCorrection(0.1)(Recorded(), PATH, *boards(8), None)
+    losses = loss(SelfCorrection(0.1), Recorded(), *boards(8))
     assert losses["simple"].item() > 0
     assert_close(losses["loss"], losses["recovery"] + 0.1 * losses["simple"])
 
 
 def test_without_the_simple_term_only_recovery_is_left() -> None:
     network, (x0, clues) = Recorded(), boards(10)
-    losses = SelfCorrection(0.0)(network, PATH, x0, clues, None)
+    losses = loss(SelfCorrection(0.0), network, x0, clues)
     assert torch.equal(losses["loss"], losses["recovery"])
     assert float(losses["simple"]) == 0
 
@@ -227,7 +246,7 @@ def test_with_several_models_each_has_the_mean_of_its_own_boards(full: bool) -> 
     """Board i is model i % 3's: four boards each, of which one (a fourth) is seen again."""
     network, (x0, clues) = Recorded(), boards(12)
     torch.manual_seed(3)
-    losses = SelfCorrection(0.3, full)(network, PATH, x0, clues, None, models=3)
+    losses = loss(SelfCorrection(0.3, full), network, x0, clues, models=3)
     assert network.rows == [12, 12 if full else 15]
     again = held(network.out[1][:12], clues)
     for model in range(3):
@@ -240,6 +259,97 @@ def test_with_several_models_each_has_the_mean_of_its_own_boards(full: bool) -> 
 
 def test_with_several_models_the_simple_loss_is_one_number_for_each() -> None:
     network, (x0, clues) = Recorded(), boards(6)
-    losses = Simple()(network, PATH, x0, clues, None, models=2)
+    losses = loss(Simple(), network, x0, clues, models=2)
     errors = (held(network.out[0], clues) - x0).square()
     assert_close(losses["loss"], torch.stack([errors[::2].mean(), errors[1::2].mean()]))
+
+
+def test_terms_are_unreduced_and_weighted_by_the_trainer() -> None:
+    """One number per board, per cell or per entry: the mean of each model is the same."""
+    x0, clues = boards(6)
+    batch = Batch(x0.argmax(-1), x0, clues, None, 2)
+    terms = SelfCorrection(0.5)(Fixed(), PATH, batch)
+    assert [len(term) for term in terms.values()] == [6, 2]
+    for fewer in ((2,), (1, 2)):
+        means = averaged({name: term.mean(fewer) for name, term in terms.items()}, {"recovery": 2.0, "simple": 3.0}, 2)
+        assert_close(means["recovery"][1], terms["recovery"][1::2].mean())
+        assert_close(means["loss"], 2 * means["recovery"] + 3 * means["simple"])
+
+
+def test_the_ddpm_step_input_is_a_ddpm_step_by_hand() -> None:
+    """x_t2 ~ q(x_t2 | x_t1, x0_hat): Eq. 15 in its textbook form, for a variance-preserving path."""
+    network, (x0, clues) = Recorded(), boards(8)
+    torch.manual_seed(3)
+    loss(SelfCorrection(0.0, reenter=ddpm_step), network, x0, clues)
+    torch.manual_seed(3)
+    t1 = torch.rand(8, 1, 1)
+    t2 = t1 * torch.rand(8, 1, 1)
+    x_t1 = held(noised(x0, t1, torch.randn(8, 6, 3)), clues)
+    proposal = held(network.first * torch.tanh(x_t1 + 0.1) + 0.2 * t1, clues)
+    bar_t, bar_s = torch.cos(math.pi / 2 * t1) ** 2, torch.cos(math.pi / 2 * t2) ** 2
+    ratio = bar_t / bar_s
+    mean = (bar_s.sqrt() * (1 - ratio) * proposal + ratio.sqrt() * (1 - bar_s) * x_t1) / (1 - bar_t)
+    deviation = ((1 - bar_s) / (1 - bar_t) * (1 - ratio)).sqrt()
+    assert_close(network.seen[1][0], held(mean + deviation * torch.randn(8, 6, 3), clues), rtol=1e-3, atol=1e-4)
+
+
+def test_corrupted_boards_are_clean_but_for_a_share_of_their_cells() -> None:
+    """Seen at t2 = 0. A fifth of 24,000 cells is replaced, a third of them by the same symbol: within 5 deviations."""
+    x0, _ = boards(4000)
+    network, nothing = Recorded(), Clues.none(x0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("letgo.objectives.uniform_times", lambda x: torch.zeros(len(x), 1, 1))
+        torch.manual_seed(0)
+        loss(SelfCorrection(0.0, reenter=corrupt), network, x0, nothing)
+    seen = network.seen[1][0]
+    assert torch.equal(seen.sum(-1), torch.ones(4000, 6))
+    changed = float((seen.argmax(-1) != x0.argmax(-1)).float().mean())
+    assert abs(changed - 0.2 * 2 / 3) < 5 * math.sqrt(0.2 / 24_000)
+
+
+def test_the_ddpm_mean_target_leaves_of_a_right_answer_the_noise_that_the_anchor_keeps() -> None:
+    """mu(x_t2, x0; t2 -> t3) - alpha(t3) x0 is what is left of the noise in x_t2, by the anchor's share of it."""
+    x0, _ = boards(6)
+    batch = Batch(x0.argmax(-1), x0, Clues.none(x0))
+    torch.manual_seed(3)
+    terms = SelfCorrection(0.0, target=ddpm_mean)(lambda *_: x0, PATH, batch)
+    torch.manual_seed(3)
+    t1 = torch.rand(6, 1, 1)
+    t2 = t1 * torch.rand(6, 1, 1)
+    torch.randn(6, 6, 3)
+    noise = torch.randn(6, 6, 3)
+    bar_t, bar_s = torch.cos(math.pi / 2 * t2) ** 2, torch.cos(math.pi / 2 * t2 * torch.rand(6, 1, 1)) ** 2
+    anchor = (bar_t / bar_s).sqrt() * (1 - bar_s) / (1 - bar_t).sqrt()
+    assert_close(terms["recovery"], (anchor * noise).square(), rtol=1e-3, atol=1e-5)
+
+
+def test_boards_are_rolled_out_a_random_number_of_times() -> None:
+    """Of up to three rollouts, a third of the boards makes one, two and three: each changes its time. Odds of 1e-4."""
+    network, (x0, clues) = Recorded(), boards(3000)
+    torch.manual_seed(0)
+    loss(SelfCorrection(0.0, rollouts=3), network, x0, clues)
+    assert network.gradient == [False, False, False, True]
+    times = torch.stack([t.flatten() for _, t, _ in network.seen])
+    assert bool((times.diff(dim=0) <= 0).all())
+    made = (times.diff(dim=0) != 0).sum(0)
+    assert stats.chisquare(made.bincount(minlength=4)[1:].numpy()).pvalue > 1e-4
+    assert made.min() == 1
+
+
+def test_input_perturbation_adds_noise_of_its_own() -> None:
+    x0, _ = boards(2000)
+    states = []
+    for gamma in (0.0, 0.1):
+        network = Recorded()
+        torch.manual_seed(0)
+        loss(Simple(gamma), network, x0, Clues.none(x0))
+        states.append(network.seen[0][0])
+    assert float((states[1] - states[0]).std()) == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_configuration_names_the_ablations() -> None:
+    config = Config("mine", "sudoku", objective_options={"reenter": "ddpm-step", "target": "ddpm-mean", "rollouts": 2})
+    assert config.build_objective() == SelfCorrection(0.1, False, ddpm_step, ddpm_mean, 2)
+    for option in ("reenter", "target"):
+        with pytest.raises(LetgoError, match=f"unknown {option} of self-correction 'jump'; choose one of"):
+            replace(config, objective_options={option: "jump"}).build_objective()

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from letgo.cli.train import training_instances
 from letgo.data.make import make
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.presets import preset
-from letgo.tasks.problem import Problem
 from letgo.tasks.queens import Queens, all_boards, search, train_split
+from letgo.tasks.task import Problem
+from letgo.training.train import training_instances
 
 seeds = st.integers(0, 2**32 - 1)
 PARTS = ("train", "valid", "test")
@@ -109,7 +109,7 @@ def codes(boards):
 
 
 def test_training_validation_and_test_share_no_board():
-    drawn = {part: codes(Queens().split(part).solved(20_000, np.random.default_rng(0))[0]) for part in PARTS}
+    drawn = {part: codes(source_of(Queens()).draw(part, "gen", 20_000, 0).solution) for part in PARTS}
     train, rest = (codes(boards) for boards in train_split())
     assert np.isin(drawn["train"], train).all()
     assert np.isin(drawn["valid"], rest).all()
@@ -119,7 +119,7 @@ def test_training_validation_and_test_share_no_board():
     assert all(17_500 < len(np.unique(drawn[part])) < 18_700 for part in ("valid", "test"))
     assert 0.4 < np.isin(codes(Queens().solved(2000, np.random.default_rng(0))[0]), train).mean() < 0.52  # 9 sigma
     with pytest.raises(LetgoError, match="no part 'exam'"):
-        Queens().split("exam").solved(1, np.random.default_rng(0))
+        source_of(Queens()).draw("exam", "gen", 1, 0)
 
 
 def test_the_preset_trains_on_the_training_split_and_is_measured_outside_it():
@@ -132,7 +132,7 @@ def test_the_preset_trains_on_the_training_split_and_is_measured_outside_it():
     few = training_instances(replace(config, boards=500), None)
     assert len(np.unique(codes(few.solution))) == 500
     for regime in ("random", "gen"):
-        test, valid = (codes(instances(Queens(), regime, 2000, 0, None, p).solution) for p in ("test", "valid"))
+        test, valid = (codes(source_of(Queens()).draw(p, regime, 2000, 0).solution) for p in ("test", "valid"))
         assert not np.isin(np.concatenate([test, valid]), codes(train)).any()
         assert not np.isin(test, valid).any()
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
+from letgo.estimates import Column
 from letgo.evaluation import evaluate, part_of
-from letgo.metrics import Column
 from letgo.presets import PRESETS
 from letgo.report import Outcomes, Report, board_digest
 from letgo.rng import data_rng
@@ -41,11 +41,11 @@ def case(name: str) -> tuple[Solver, Problem, Sampler]:
     if name == "bits":
         config = replace(PRESETS["sudoku-mini"], codec="bits")
         solver = Solver(config, config.build_model(), fast=False)
-        return solver, instances(solver.task, None, 11, 0), solver.sampler(steps=3)
+        return solver, source_of(solver.task).draw("test", None, 11, 0), solver.sampler(steps=3)
     solver = load("sudoku-mini", fast=False)
     if name == "from nothing":
         return solver, solver.empty(60), solver.sampler("ddpm", 20)
-    problem = instances(solver.task, "8", 23, 0)
+    problem = source_of(solver.task).draw("test", "8", 23, 0)
     if name == "diverged":
         return solver, problem, solver.sampler("em", 9, sigma=1e30)
     if name == "nothing open":

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from letgo.checkpoints import load_state, load_weights, read_json, save_weights, shipped, write_json
+import letgo
 from letgo.cli import main
-from letgo.presets import PRESETS, Config
+from letgo.config import Config
+from letgo.presets import PRESETS
 from letgo.reproduce.store import Store
-from letgo.rng import data_rng
-from letgo.train import train
+from letgo.runs import Run, load_state, load_weights, read_json, shipped, write_json
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "src" / "letgo" / "shipped"
@@ -44,8 +44,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def run(tmp_path: Path) -> Path:
     """Three steps of training, and a report of them."""
     out = tmp_path / "run"
-    problem = MINI.build_task().generate(MINI.boards, data_rng(0, "train"), "train")
-    train(MINI, lambda: problem, out, torch.device("cpu"), keep=(2,), log_every=1)
+    letgo.train(MINI, out, keep=(2,), log_every=1, validate=0, device="cpu")
     return out
 
 
@@ -67,23 +66,18 @@ def shipping(ship: Any, monkeypatch: pytest.MonkeyPatch, run: Path, reports: Pat
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_card_reads_as_its_json_and_its_configuration_say(name: str, ship: Any) -> None:
-    card = json.loads((SHIPPED / name / "card.json").read_text())
-    config = Config.from_dict(json.loads((SHIPPED / name / "config.json").read_text()))
-    assert (SHIPPED / name / "README.md").read_text() == ship.card_text(card)
+def test_every_card_says_what_its_configuration_and_its_weights_are(name: str, ship: Any) -> None:
+    card = read_json(SHIPPED / name / "card.json")
+    config = Config.from_dict(read_json(SHIPPED / name / "config.json"))
+    text = (SHIPPED / name / "README.md").read_text()
+    for part in (card["licence"], card["data"], card["recipe"], f"{card['steps']:,} steps", f"results/{name}.json"):
+        assert part in text
     assert (card["data"], card["licence"]) == (ship.data_text(config), ship.licence(config))
-    assert card["recipe"] == ship.recipe(config)
-    assert card["weights"].lower() == config.weights
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_every_score_of_a_card_is_in_the_result_files(name: str) -> None:
-    card = json.loads((SHIPPED / name / "card.json").read_text())
-    kept = Store(ROOT / "results").reports(name)
-    for report in card["scores"]:
-        assert any(all(one.get(key) == value for key, value in report.items()) for one in kept)
-        assert report["model"] == name
+    assert (card["recipe"], card["weights"].lower()) == (ship.recipe(config), config.weights)
     assert sum(w.numel() for w in load_weights(SHIPPED / name / "model.safetensors").values()) == card["parameters"]
+    reports = Store(ROOT / "results").reports(name)
+    assert card["generation_rule"] == ship.best_from_nothing(SHIPPED / name, reports)
+    assert all(report["model"] == name for report in reports)
 
 
 def test_all_models_together_are_under_40_megabytes() -> None:
@@ -107,30 +101,47 @@ def test_a_command_loses_what_belongs_to_one_machine(ship: Any) -> None:
 
 
 def test_a_run_becomes_a_model_that_loads_by_its_card(
-    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ship: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reports = measured(run, "--passes", "2")
-    command = "letgo train sudoku-mini --out run"
-    card = shipping(ship, monkeypatch, run, reports, "--command", command, "--note", "short")
+    reports, data = measured(run, "--passes", "2"), tmp_path / "test.npz"
+    data.write_bytes(b"rows")
+    (run / "model.safetensors").unlink()  # then the average of the state is shipped
+    words = ["--command", "letgo train sudoku-mini --out run", "--note", "short", "--data", str(data)]
+    card = shipping(ship, monkeypatch, run, reports, *words)
     ema = load_state(run / "state.pt")["ema"]
     for key, value in load_weights(ship.SHIPPED / "mini" / "model.safetensors").items():
         assert torch.equal(value, ema[key].half().float())
     assert (card["steps"], card["weights"], card["validation"]) == (3, "EMA", None)
     [report] = read_json(ship.RESULTS / "mini.json")
-    assert card["scores"] == [report]
     assert (report["model"], report["training_steps"], report["objective"]) == ("mini", 3, "self-correction")
     assert report["weights"] == "fp32, before rounding to fp16"
+    digest = "bc51e9e65d79e1c90ba544ab2eae1044ccdf8c1af7a559ba375cba4276f7d99e"  # printf rows | sha256sum
+    assert report["data"] == {"file": "test.npz", "sha256": digest}
     assert report["command"].startswith("letgo evaluate mini --rule tweedie")
     assert "--out" not in report["command"]
-    text = (ship.SHIPPED / "mini" / "README.md").read_text()
-    assert "raw ones were not compared on validation boards" in text
-    assert "| clues | rule | steps | valid | pass@2 | n | seed | weights |" in text
+    assert "raw ones were not compared on validation boards" in (ship.SHIPPED / "mini" / "README.md").read_text()
     training = read_json(ship.RESULTS / "training.json")
     assert list(training) == ["older", "mini", "note"]
     assert [line["step"] for line in training["mini"]["loss"]] == [3]
-    assert (training["mini"]["steps"], training["mini"]["precision"]) == (3, "fp32")
+    facts = (training["mini"]["steps"], training["mini"]["precision"], training["mini"]["rate"])
+    assert facts == (3, "fp32", "falls to 0 over the last 20%")
     assert main(["solve", str(ship.SHIPPED / "mini"), "--steps", "3", "--tries", "1", "1234341221434321"]) == 0
     assert capsys.readouterr().out.endswith("1234341221434321\n")
+
+
+def test_generation_takes_the_rule_that_was_measured_best_with_the_models_own_settings(ship: Any, tmp_path: Path):
+    (tmp_path / "config.json").write_text((SHIPPED / "sudoku-mini" / "config.json").read_text())
+    (tmp_path / "model.safetensors").symlink_to(SHIPPED / "sudoku-mini" / "model.safetensors")
+    measured = [("ddpm", "0", 0.3), ("em-decay", "0", 0.6), ("tweedie", "4", 0.9)]
+    reports = [
+        {"rule": r, "regime": regime, "steps": 50, "settings": {"sigma": 7.0} if r == "em-decay" else {},
+         "validity": {"value": value}}
+        for r, regime, value in measured
+    ]  # fmt: skip
+    assert ship.best_from_nothing(tmp_path, []) == "tweedie"
+    assert ship.best_from_nothing(tmp_path, reports) == "ddpm"  # EM decay had a setting that the model does not have
+    (tmp_path / "tune-em-decay.json").write_text(json.dumps({"best": {"sigma": 7.0}}))
+    assert ship.best_from_nothing(tmp_path, reports) == "em-decay"
 
 
 def test_reports_of_other_kinds_come_along_and_keep_their_command(
@@ -157,42 +168,18 @@ def test_reports_of_other_kinds_come_along_and_keep_their_command(
 def test_a_checkpoint_that_tuning_went_back_to_is_shipped_with_its_own_step(
     ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    picked = load_weights(run / "checkpoints" / "2.safetensors", "raw.")
-    save_weights(run / "model.safetensors", picked)
-    write_json(run / "config.json", {**MINI.as_dict(), "weights": "raw"})
-    write_json(run / "validation.json", {"step": 2, "weights": "raw", "checkpoint": {"step": 2}})
+    Run.load(run).export(2, "raw", {"checkpoint": {"step": 2}})
     reports = measured(run)
     card = shipping(ship, monkeypatch, run, reports)
     assert (card["steps"], card["run_steps"], card["weights"]) == (2, 3, "raw")
-    assert card["scores"][0]["training_steps"] == 2
+    assert read_json(ship.RESULTS / "mini.json")[0]["training_steps"] == 2
     text = (ship.SHIPPED / "mini" / "README.md").read_text()
     assert "2 steps of a run of 3 in" in text
     assert "raw weights\n  (chosen on validation boards)" in text
-    assert "pass@" not in text
     assert "mini" not in read_json(ship.RESULTS / "training.json")
     (run / "model.safetensors").unlink()
     with pytest.raises(SystemExit):
         shipping(ship, monkeypatch, run, reports)
-
-
-def test_without_a_model_file_the_average_of_the_state_is_shipped(
-    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reports = measured(run)
-    (run / "model.safetensors").unlink()
-    shipping(ship, monkeypatch, run, reports)
-    ema = load_state(run / "state.pt")["ema"]
-    for key, value in load_weights(ship.SHIPPED / "mini" / "model.safetensors").items():
-        assert torch.equal(value, ema[key].half().float())
-
-
-def test_scores_on_a_file_name_the_file(ship: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports, data = measured(run), tmp_path / "test.npz"
-    data.write_bytes(b"rows")
-    card = shipping(ship, monkeypatch, run, reports, "--data", str(data))
-    digest = "bc51e9e65d79e1c90ba544ab2eae1044ccdf8c1af7a559ba375cba4276f7d99e"  # printf rows | sha256sum
-    assert card["scores"][0]["data"] == {"file": "test.npz", "sha256": digest}
-    assert "on rows of a test file that no training saw" in (ship.SHIPPED / "mini" / "README.md").read_text()
 
 
 def test_sudoku_extreme_solves_a_newspaper_puzzle_offline(capsys: pytest.CaptureFixture[str]) -> None:

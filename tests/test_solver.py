@@ -14,22 +14,22 @@ import torch
 from torch import Tensor, nn
 
 import letgo
-from letgo.checkpoints import locate, write_json
 from letgo.codecs import OneHot
+from letgo.config import Config
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.evaluation import evaluate
 from letgo.machine import pick_device
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.rng import Noise, data_rng
+from letgo.runs import locate, write_json
 from letgo.samplers import RULES
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Solver, identities, load
 from letgo.tasks import Problem
 from letgo.tasks.connectivity import reachability
-from letgo.train import train
 from letgo.tune import grid_of, tune
 
 MINI = PRESETS["sudoku-mini"]
@@ -160,7 +160,7 @@ def test_on_the_cpu_a_state_is_the_same_to_the_last_bit_in_any_company(preset: s
     torch.manual_seed(0)
     config = PRESETS[preset]
     solver = Solver(config, config.build_model())
-    problem = instances(solver.task, None, 11, 0)
+    problem = source_of(solver.task).draw("test", None, 11, 0)
     order = torch.randperm(11, generator=torch.Generator().manual_seed(0))
     together = final_states(solver, problem)
     assert torch.equal(final_states(solver, problem[order]), together[order])
@@ -169,13 +169,13 @@ def test_on_the_cpu_a_state_is_the_same_to_the_last_bit_in_any_company(preset: s
 
 def test_sampling_more_instances_begins_with_the_same_ones(drawn: Solver) -> None:
     tweedie = drawn.sampler("tweedie", 6)
-    problem = instances(drawn.task, None, 13, 0)
+    problem = source_of(drawn.task).draw("test", None, 13, 0)
     many, few = drawn.sample(problem, tweedie), drawn.sample(problem[:3], tweedie)
     assert torch.equal(many[:3], few)
 
 
 def test_noise_follows_the_number_that_an_instance_carries(drawn: Solver) -> None:
-    tweedie, problem = drawn.sampler("tweedie", 6), instances(drawn.task, None, 9, 0)
+    tweedie, problem = drawn.sampler("tweedie", 6), source_of(drawn.task).draw("test", None, 9, 0)
     numbered = replace(problem, number=torch.arange(9))
     many = drawn.sample(problem, tweedie, tries=2).unflatten(0, (2, 9))
     rows = torch.tensor([7, 2, 3])
@@ -197,7 +197,7 @@ def test_a_puzzle_is_known_by_its_clues_alone(drawn: Solver) -> None:
 
 def test_seeds_and_tries_draw_new_noise(drawn: Solver) -> None:
     ddpm = drawn.sampler("ddpm", 4)
-    problem = instances(drawn.task, None, 2, 0)
+    problem = source_of(drawn.task).draw("test", None, 2, 0)
     first = drawn.sample(problem, ddpm)
     assert torch.equal(drawn.sample(problem, ddpm), first)
     assert not torch.equal(drawn.sample(problem, ddpm, seed=1), first)
@@ -269,7 +269,7 @@ def test_without_verification_the_network_chooses_among_tries(deaf: Solver, monk
 
 def test_every_try_meets_the_same_noise_when_boards_are_compared() -> None:
     solver = load("sudoku-mini")
-    problem = instances(solver.task, "4", 5, 0)
+    problem = source_of(solver.task).draw("test", "4", 5, 0)
     tries = solver.codec.decode(solver.sample(problem, solver.sampler("ddpm", 5), tries=3)).unflatten(0, (3, -1))
     noise = Noise(0, torch.arange(5), torch.full((5,), 7))
     sure = torch.stack([solver.belief(boards, problem, noise) for boards in tries])
@@ -292,7 +292,7 @@ def test_a_trained_network_knows_broken_boards_without_the_rules(mini_boards: Te
 
 def test_chosen_boards_are_reported_and_drawn(mini_boards: Tensor) -> None:
     solver = load("sudoku-mini")
-    problem = instances(solver.task, "4", 60, 1)
+    problem = source_of(solver.task).draw("test", "4", 60, 1)
     ddpm = solver.sampler("ddpm", 6)
     report = evaluate(solver, problem, ddpm, passes=6, seed=3)
     boards = solver.draw(problem, ddpm, 3, 6)
@@ -328,7 +328,7 @@ def test_heun_counts_both_of_its_calls(mini_boards: Tensor) -> None:
     solver = Solver(MINI, Oracle(mini_boards))
     answer = solver.solve([PUZZLES[1]], rule="heun", steps=6, verify=False)[0]
     assert answer.calls == 12 == len(network(solver).calls)
-    report = evaluate(solver, instances(solver.task, None, 8, 0), solver.sampler("heun", 3))
+    report = evaluate(solver, source_of(solver.task).draw("test", None, 8, 0), solver.sampler("heun", 3))
     assert report.calls == 8 * 6
 
 
@@ -362,22 +362,12 @@ def test_soft_pinning_lets_early_clues_be_noisy(solver: Solver) -> None:
     assert solver.solve([PUZZLES[1]], steps=20, soft_until=0.5, tries=10)[0].solved
 
 
-def test_generation_takes_the_rule_that_the_card_has_measured_best(tmp_path: Path):
+def test_generation_takes_the_rule_that_the_card_names(tmp_path: Path):
     solver = letgo.load("sudoku-mini")
-    assert solver.generation_rule() == "tweedie"  # its card has no such regime
-    measured = [("ddpm", "0", 0.3), ("em-decay", "0", 0.6), ("tweedie", "4", 0.9)]
-    scores = [
-        {"rule": r, "regime": regime, "steps": 50, "settings": {"sigma": 7.0} if r == "em-decay" else {},
-         "validity": {"value": value}}
-        for r, regime, value in measured
-    ]  # fmt: skip
-    (tmp_path / "card.json").write_text(json.dumps({"scores": scores}))
     solver.folder = tmp_path
-    assert solver.generation_rule() == "ddpm"  # EM decay was measured with a setting that the model does not have
-    (tmp_path / "tune-em-decay.json").write_text(json.dumps({"best": {"sigma": 7.0}}))
-    assert solver.generation_rule() == "em-decay"
-    (tmp_path / "card.json").write_text("{}")
     assert solver.generation_rule() == "tweedie"
+    (tmp_path / "card.json").write_text('{"generation_rule": "ddpm"}')
+    assert solver.generation_rule() == "ddpm"
 
 
 def test_generated_boards_are_text_seeded_and_not_filtered(solver: Solver, drawn: Solver) -> None:
@@ -412,7 +402,7 @@ def test_graphs_of_any_size_are_solved_through_their_context() -> None:
     assert (first.puzzle, first.board) == (path, "111/111/111")
     assert (second.puzzle, second.board) == (pair, "110/110/001")
     assert solver.solve(["01/10"], steps=3)[0].board == "11/11"
-    with pytest.raises(LetgoError, match="several sizes"):
+    with pytest.raises(LetgoError, match="puzzle 2: 9 cells after puzzles of 4"):
         solver.solve(["01/10", path])
 
 
@@ -425,7 +415,7 @@ def test_codes_that_are_no_symbol_are_invalid_and_still_printable() -> None:
 
     solver = Solver(PRESETS["sudoku-bits"], AllOnes())
     assert not solver.solve(["." * 81], steps=2)[0].solved
-    report = evaluate(solver, instances(solver.task, "21", 4, 0), solver.sampler("tweedie", 2))
+    report = evaluate(solver, source_of(solver.task).draw("test", "21", 4, 0), solver.sampler("tweedie", 2))
     assert (report.validity.value, report.violation_rate.value) == (0.0, 1.0)
     assert len(solver.generate(1, steps=2)[0]) == 81
     with pytest.raises(LetgoError, match="rule 'resample' does not fit a model with CosinePath and AnalogBits"):
@@ -449,9 +439,9 @@ def test_codes_that_are_no_symbol_are_invalid_and_still_printable() -> None:
         (lambda s: list(s.trajectory("12")), "expected 16 cells"),
         (lambda s: s.generate(1, rule="guess"), "unknown rule"),
         (lambda s: evaluate(s, s.task.parse(HARD), s.sampler("ddpm"), passes=0), "passes must be at least 1"),
-        (lambda s: instances(s.task, None, 0, 0), "count must be at least 1"),
-        (lambda s: instances(s.task, "hardest", 1, 0), "unknown regime 'hardest'; did you mean hard"),
-        (lambda s: instances(s.task, None, 1, 0, "nowhere.npz"), r"nowhere\.npz"),
+        (lambda s: source_of(s.task).draw("test", None, 0, 0), "count must be at least 1"),
+        (lambda s: source_of(s.task).draw("test", "hardest", 1, 0), "unknown regime 'hardest'; did you mean hard"),
+        (lambda s: source_of(s.task, "nowhere.npz").draw("test", None, 1, 0), r"nowhere\.npz"),
     ],
 )
 def test_wrong_input_is_refused_in_one_line(do: Callable[[Solver], object], message: str, drawn: Solver) -> None:
@@ -487,7 +477,7 @@ def test_tuned_settings_come_with_the_model_and_given_ones_win(mini_boards: Tens
 
 
 def test_tuning_takes_the_best_mean_over_folds_and_the_smaller_sigma_on_a_tie(solver: Solver) -> None:
-    problem = instances(solver.task, "8", 10, 0, purpose="valid")
+    problem = source_of(solver.task).draw("valid", "8", 10, 0)
     seen: list[tuple[int, int]] = []
     table = tune(solver, problem, grid_of(solver, "em", (0.2, 30.0, 0.1), steps=10), progress=lambda *p: seen.append(p))
     assert [row["sigma"] for row in table["grid"]] == [0.1, 0.2, 30.0]
@@ -504,7 +494,7 @@ def test_tuning_takes_the_best_mean_over_folds_and_the_smaller_sigma_on_a_tie(so
 
 def test_a_report_has_the_keys_of_the_contract_and_counts_right(solver: Solver) -> None:
     report = evaluate(
-        solver, instances(solver.task, "6", 20, 0), solver.sampler("ddpm", 15), passes=2, seed=3
+        solver, source_of(solver.task).draw("test", "6", 20, 0), solver.sampler("ddpm", 15), passes=2, seed=3
     ).as_dict()
     for key in ("task", "rule", "settings", "steps", "count", "seed", "validity", "pass_at_k", "violation_rate",
                 "codeword_distance", "uniqueness", "calls", "seconds", "device", "version"):  # fmt: skip
@@ -518,7 +508,7 @@ def test_a_report_has_the_keys_of_the_contract_and_counts_right(solver: Solver) 
 
 
 def test_passes_are_separate_draws_and_any_of_them_may_pass(deaf: Solver) -> None:
-    problem = instances(deaf.task, "3", 40, 0)
+    problem = source_of(deaf.task).draw("test", "3", 40, 0)
     one = evaluate(deaf, problem, deaf.sampler("ddpm", 10))
     four = evaluate(deaf, problem, deaf.sampler("ddpm", 10), passes=4)
     assert 0 < one.validity.value < 1
@@ -537,7 +527,7 @@ def test_measuring_looks_at_the_rules_only_after_the_last_call_of_the_network(
         return original(self, boards, problem)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(solver.task), "broken", noted)
-    evaluate(solver, instances(solver.task, None, 20, 0), solver.sampler(steps=5), passes=2, batch=8)
+    evaluate(solver, source_of(solver.task).draw("test", None, 20, 0), solver.sampler(steps=5), passes=2, batch=8)
     assert set(made) == {len(network(solver).calls)}
     choice = 2 * 3 * len(BELIEF_TIMES)  # each pass in three chunks
     assert len(network(solver).calls) == 5 * 5 + choice  # two passes are five chunks of eight, to the last step
@@ -547,12 +537,12 @@ def test_instances_depend_on_seed_and_purpose_and_on_nothing_else(drawn: Solver)
     def text(problem: Problem) -> list[str]:
         return drawn.task.format(problem.solution, problem)
 
-    first = instances(drawn.task, "8", 30, 0)
-    again = instances(drawn.task, "8", 30, 0)
+    first = source_of(drawn.task).draw("test", "8", 30, 0)
+    again = source_of(drawn.task).draw("test", "8", 30, 0)
     assert torch.equal(first.solution, again.solution)
     assert torch.equal(first.given, again.given)
-    assert text(instances(drawn.task, "8", 30, 1)) != text(first)
-    assert text(instances(drawn.task, "8", 30, 0, purpose="valid")) != text(first)
+    assert text(source_of(drawn.task).draw("test", "8", 30, 1)) != text(first)
+    assert text(source_of(drawn.task).draw("valid", "8", 30, 0)) != text(first)
     training = drawn.task.generate(30, data_rng(0, "train"), "train")
     assert text(training) != text(first)
 
@@ -560,18 +550,17 @@ def test_instances_depend_on_seed_and_purpose_and_on_nothing_else(drawn: Solver)
 def test_instances_of_a_file_are_chosen_by_the_seed(tmp_path: Path, mini_boards: Tensor, drawn: Solver) -> None:
     lines = drawn.task.format(mini_boards, Problem(mini_boards, torch.zeros_like(mini_boards, dtype=torch.bool)))
     (tmp_path / "boards.txt").write_text("\n".join(lines))
-    chosen = instances(drawn.task, "5", 20, 0, str(tmp_path / "boards.txt"))
+    chosen = source_of(drawn.task, str(tmp_path / "boards.txt")).draw("test", "5", 20, 0)
     assert chosen.given.sum(1).tolist() == [5] * 20
     assert len({*drawn.task.format(chosen.solution, chosen)}) == 20
-    assert torch.equal(chosen.given, instances(drawn.task, "5", 20, 0, str(tmp_path / "boards.txt")).given)
+    assert torch.equal(chosen.given, source_of(drawn.task, str(tmp_path / "boards.txt")).draw("test", "5", 20, 0).given)
     with pytest.raises(LetgoError, match="holds 288 instances, fewer than --count 300"):
-        instances(drawn.task, "5", 300, 0, str(tmp_path / "boards.txt"))
+        source_of(drawn.task, str(tmp_path / "boards.txt")).draw("test", "5", 300, 0)
 
 
 def test_a_trained_folder_loads_as_a_solver(tmp_path: Path) -> None:
     config: Config = replace(MINI, network_options={"width": 16, "depth": 1, "heads": 2}, batch=4, boards=16, steps=2)
-    problem = config.build_task().generate(16, data_rng(0, "train"), "train")
-    train(config, lambda: problem, tmp_path, torch.device("cpu"))
+    letgo.train(config, tmp_path, validate=0, device="cpu")
     solver = letgo.load(str(tmp_path))
     assert solver.config == config
     assert solver.folder == tmp_path

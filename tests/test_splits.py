@@ -16,9 +16,8 @@ import torch
 
 from letgo import tasks
 from letgo.cli import main
-from letgo.data.load import load_split, load_training
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.presets import PRESETS
 from letgo.tasks import Problem
 
@@ -71,18 +70,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_each_split_comes_from_its_own_file(folder: Path) -> None:
-    assert set(numbers(instances(EXTREME, None, 50, 0, str(folder)))) <= set(range(600, 680))
-    assert set(numbers(instances(EXTREME, "test", 80, 0, str(folder)))) == set(range(600, 680))
-    assert set(numbers(instances(EXTREME, "valid", 50, 0, str(folder)))) <= set(range(500, 560))
+    assert set(numbers(source_of(EXTREME, folder).draw("test", None, 50, 0))) <= set(range(600, 680))
+    assert set(numbers(source_of(EXTREME, folder).draw("test", "test", 80, 0))) == set(range(600, 680))
+    assert set(numbers(source_of(EXTREME, folder).draw("test", "valid", 50, 0))) <= set(range(500, 560))
     # validation takes what there is, and is never test, whatever the regime's name
-    assert set(numbers(instances(EXTREME, None, 99, 0, str(folder), purpose="valid"))) == set(range(500, 560))
+    assert set(numbers(source_of(EXTREME, folder).draw("valid", None, 99, 0))) == set(range(500, 560))
     with pytest.raises(LetgoError, match="holds 80 instances, fewer than --count 81"):
-        instances(EXTREME, None, 81, 0, str(folder))
+        source_of(EXTREME, folder).draw("test", None, 81, 0)
 
 
 def test_the_same_seed_gives_the_same_instances_from_a_folder_and_its_file(folder: Path) -> None:
     first, again, other, file = (
-        numbers(instances(EXTREME, None, 40, seed, str(data)))
+        numbers(source_of(EXTREME, data).draw("test", None, 40, seed))
         for seed, data in ((3, folder), (3, folder), (4, folder), (3, folder / "test.csv"))
     )
     assert first == again == file
@@ -91,20 +90,20 @@ def test_the_same_seed_gives_the_same_instances_from_a_folder_and_its_file(folde
 
 def test_rows_with_made_up_sources_are_drawn_by_the_shares_of_sudoku_extreme(folder: Path) -> None:
     for data in (folder, folder / "train.csv.gz"):
-        drawn = np.array(numbers(load_training(data, EXTREME, 199, np.random.default_rng(0))))
+        drawn = np.array(numbers(source_of(EXTREME, data).training(199, 0)))
         groups = np.bincount(np.digitize(drawn, [200, 300, 320]))
         assert groups.tolist() == [146, 46, 5, 2]  # .73, .23, .023 and .012 of .995, rounded to add up to 199
 
 
 def test_real_files_and_prepared_ones_are_taken_whole(folder: Path, tmp_path: Path) -> None:
     write(tmp_path / "real.csv", rows(0, **REAL))
-    problem = load_training(tmp_path / "real.csv", EXTREME, 10, np.random.default_rng(0))
+    problem = source_of(EXTREME, tmp_path / "real.csv").training(10, 0)
     assert numbers(problem) == list(range(204))
     # one group is missing, so the shares cannot be kept
     write(tmp_path / "part.csv", rows(0, generated_vicinity=7))
-    assert len(load_training(tmp_path / "part.csv", EXTREME, 3, np.random.default_rng(0))) == 7
+    assert len(source_of(EXTREME, tmp_path / "part.csv").training(3, 0)) == 7
     # with random masks (the task sudoku) only the boards matter
-    assert len(load_training(folder, tasks.get("sudoku"), 10, np.random.default_rng(0))) == 340
+    assert len(source_of(tasks.get("sudoku"), folder).training(10, 0)) == 340
 
 
 @pytest.mark.parametrize("name", ["sudoku-extreme", "sudoku"])
@@ -112,22 +111,22 @@ def test_without_a_validation_file_the_end_of_training_is_held_out(tmp_path: Pat
     write(tmp_path / "hub" / "train.csv", rows(0, **REAL))
     write(tmp_path / "hub" / "test.csv", rows(600, a=5))
     task = tasks.get(name)
-    train = numbers(load_training(tmp_path / "hub", task, 10, np.random.default_rng(0)))
-    valid = numbers(load_split(tmp_path / "hub", task, "valid"))
+    train = numbers(source_of(task, tmp_path / "hub").training(10, 0))
+    valid = numbers(source_of(task, tmp_path / "hub").split("valid"))
     assert (train, valid) == (list(range(184)), list(range(184, 204)))  # a tenth of 204 rows
-    assert numbers(load_split(tmp_path / "hub", task, "test")) == list(range(600, 605))
+    assert numbers(source_of(task, tmp_path / "hub").split("test")) == list(range(600, 605))
     file = tmp_path / "hub" / "train.csv"  # the file alone is no other training set
-    assert numbers(load_training(file, task, 10, np.random.default_rng(0))) == train
-    assert [numbers(load_split(file, task, split)) for split in ("train", "valid")] == [train, valid]
-    assert numbers(load_split(file, task, "test")) == list(range(204))
+    assert numbers(source_of(task, file).training(10, 0)) == train
+    assert [numbers(source_of(task, file).split(split)) for split in ("train", "valid")] == [train, valid]
+    assert numbers(source_of(task, file).split("test")) == list(range(204))
 
 
 def test_a_folder_without_the_file_says_what_it_expected(tmp_path: Path) -> None:
     for split in ("train", "valid", "test"):
         with pytest.raises(LetgoError, match=rf"no file for {split} in it; expected one of {split}\.npz, {split}\.csv"):
-            load_split(tmp_path, EXTREME, split)
+            source_of(EXTREME, tmp_path).split(split)
     with pytest.raises(LetgoError, match="the hub has no data set for latin"):
-        load_split("hub", tasks.get("latin"), "test")
+        source_of(tasks.get("latin"), "hub").split("test")
 
 
 def test_sudoku_extreme_trains_validates_and_is_measured_from_one_folder(
@@ -162,9 +161,9 @@ def test_packs_give_the_instances_of_their_originals(
     monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "packs"), "sudoku-extreme", "--extreme", str(folder)])
     assert pack.main() == 0
     made = tmp_path / "packs" / "sudoku-extreme"
-    assert numbers(load_training(made, EXTREME, 10, np.random.default_rng(0))) == list(range(204))
+    assert numbers(source_of(EXTREME, made).training(10, 0)) == list(range(204))
     for regime in ("valid", "test"):
-        packed, original = (instances(EXTREME, regime, 40, 2, str(data)) for data in (made, folder))
+        packed, original = (source_of(EXTREME, data).draw("test", regime, 40, 2) for data in (made, folder))
         assert torch.equal(packed.solution, original.solution)
         assert torch.equal(packed.given, original.given)
     monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "more"), "sudoku-extreme"])

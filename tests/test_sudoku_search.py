@@ -7,8 +7,9 @@ import pytest
 import torch
 from ortools.sat.python import cp_model
 
+from letgo import tasks
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.tasks.problem import Problem, random_masks
 from letgo.tasks.sudoku import Sudoku, random_symmetry
 from letgo.tasks.sudoku_boards import ROUND, _attempt, random_boards, triples
 from letgo.tasks.sudoku_grid import units
@@ -20,6 +21,7 @@ from letgo.tasks.sudoku_search import (
     minimal_puzzles,
     solve,
 )
+from letgo.tasks.task import Problem, random_masks
 
 BOARDS_9X9 = 6_670_903_752_021_072_936_960  # Felgenhauer and Jarvis, 2005
 SUDOKU = Sudoku()
@@ -267,9 +269,9 @@ def test_mini_boards_are_uniform():
 
 @pytest.mark.parametrize("regime", ["test", "valid", "train"])
 def test_sudoku_extreme_without_its_data_set_asks_minimal_puzzles_with_one_solution(regime: str) -> None:
-    task = Sudoku(name="sudoku-extreme")
-    assert task.regimes == ("test", "valid")
-    problem = task.generate(6, np.random.default_rng(0), regime)
+    source = source_of(tasks.get("sudoku-extreme"))
+    assert source.regimes == ("test", "valid")
+    problem = source.draw("test", regime, 6, 0)
     assert is_unique(problem).all()
     for cell in problem.given[0].nonzero().flatten():
         fewer = problem.given[:1].clone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import math
 import os
@@ -9,28 +10,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-from letgo import train as training
-from letgo.checkpoints import load_model, load_state, load_weights, locked, read_json, save_weights, write_json
+import letgo
 from letgo.cli import main
+from letgo.codecs import OneHot
+from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.presets import PRESETS, Config
+from letgo.objectives import Batch
+from letgo.paths import CosinePath
+from letgo.presets import PRESETS
 from letgo.rng import data_rng
-from letgo.tasks import Problem
-from letgo.train import Result, choose_weights, train
-from letgo.trainer import EMA_EVERY, Trainer, TrainingData, ema_weight, learning_rate, random_clues
-from letgo.tune import keep_checkpoint
+from letgo.runs import Run, load_model, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.tasks import Problem, get
+from letgo.training.data import TrainingData, random_clues
+from letgo.training.loop import Options, interruptible, train_runs
+from letgo.training.train import training_instances
+from letgo.training.trainer import EMA_EVERY, Recipe, Trainer
 
 CPU = torch.device("cpu")
 SOURCE = Path(__file__).parents[1] / "src"
@@ -46,18 +52,30 @@ GRAPHS = replace(
     warmup=5,
 )
 WHOLE_RUN = {"config.json", "model.safetensors", "state.pt", "metrics.jsonl"}
+WORDS = ["train", "sudoku-mini", "--batch", "2", "--boards", "20", "--device", "cpu"]
 
 
 def instances(config: Config) -> Problem:
     return config.build_task().generate(config.boards, data_rng(config.seed, "train"), "train")
 
 
-def trainer(config: Config = MINI) -> Trainer:
-    return Trainer(config, TrainingData.of(instances(config), config.masks, CPU), CPU)
+def trainer(config: Config = MINI, *seeds: int) -> Trainer:
+    """For one seed, or for several with instances of their own."""
+    sets = [instances(replace(config, seed=seed)) for seed in seeds or (config.seed,)]
+    return Trainer.of(config, TrainingData.of(sets, config.masks, CPU), seeds=seeds)
 
 
-def go(config: Config, out: Path, **options: Any) -> Result:
-    return train(config, lambda: instances(config), out, CPU, **options)
+def go_together(config: Config, folders: dict[int, Path], **options: Any) -> list[Run]:
+    sets = [instances(replace(config, seed=seed)) for seed in folders]
+    return train_runs(config, lambda: sets, folders, CPU, Options(**options))
+
+
+def go(config: Config, out: Path, **options: Any) -> Run:
+    return go_together(config, {config.seed: out}, **options)[0]
+
+
+def seeds_in(out: Path, *seeds: int) -> dict[int, Path]:
+    return {seed: out / f"s{seed}" for seed in seeds}
 
 
 def lines(out: Path) -> list[dict[str, float]]:
@@ -68,6 +86,10 @@ def lines(out: Path) -> list[dict[str, float]]:
 
 def contents(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def names(out: Path) -> set[str]:
+    return {path.name for path in out.iterdir()}
 
 
 def assert_same_tree(one: Any, other: Any) -> None:
@@ -106,33 +128,58 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[Trainer],
     return install
 
 
+@pytest.fixture
+def averaged_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The average is updated at every step, so that it differs from the weights this early."""
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
+
+
+@pytest.mark.usefixtures("averaged_always")
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)], ids=["alone", "stacked"])
 @pytest.mark.parametrize(
     "config",
     [MINI, replace(MINI, objective="simple", ema=0.5), replace(MINI, optimizer="muon"), GRAPHS],
     ids=["sc", "simple", "muon", "nlm"],
 )
 def test_twenty_steps_equal_ten_a_stop_and_ten_more_bit_for_bit(
-    config: Config, tmp_path: Path, after: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    config: Config, seeds: tuple[int, ...], tmp_path: Path, after: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)  # so that the average differs from the weights this early
-    whole = go(config, tmp_path / "whole", log_every=4)
-    assert (whole.step, whole.stopped_by) == (20, "done")
+    whole, parts = seeds_in(tmp_path / "whole", *seeds), seeds_in(tmp_path / "parts", *seeds)
+    assert {(run.step, run.stopped_by) for run in go_together(config, whole, log_every=4)} == {(20, "done")}
     after(10, lambda _: signal.raise_signal(signal.SIGINT))
-    first = go(config, tmp_path / "parts", log_every=4)  # 10 lies between two lines of the log
-    assert (first.step, first.stopped_by, first.signal) == (10, "signal", signal.SIGINT)
+    first = go_together(config, parts, log_every=4)  # 10 lies between two lines of the log
+    assert {(run.step, run.stopped_by, run.signal) for run in first} == {(10, "signal", signal.SIGINT)}
     torch.randn(7)  # what else the process draws must not matter
-    second = go(config, tmp_path / "parts", log_every=4)
-    assert (second.step, second.stopped_by) == (20, "done")
-    assert_same_run(tmp_path / "whole", tmp_path / "parts")
-    state = load_state(tmp_path / "whole" / "state.pt")
-    assert any(not torch.equal(state["raw"][name], state["ema"][name]) for name in state["raw"])
-    assert [entry["step"] for entry in lines(tmp_path / "parts")] == [4, 8, 12, 16, 20]
+    second = go_together(config, parts, log_every=4)
+    assert {(run.step, run.stopped_by) for run in second} == {(20, "done")}
+    for seed in seeds:
+        assert_same_run(whole[seed], parts[seed])
+        assert [entry["step"] for entry in lines(parts[seed])] == [4, 8, 12, 16, 20]
+        state = load_state(whole[seed] / "state.pt")
+        assert any(not torch.equal(state["raw"][name], state["ema"][name]) for name in state["raw"])
+        assert state["seconds"] > 0
+        assert names(whole[seed]) == WHOLE_RUN
+        assert read_json(whole[seed] / "config.json")["seed"] == seed
+    assert len({json.dumps(lines(out)) for out in whole.values()}) == len(seeds)
 
 
-def test_another_seed_gives_another_run(tmp_path: Path) -> None:
-    go(MINI, tmp_path / "a")
-    go(replace(MINI, seed=1), tmp_path / "b")
-    assert lines(tmp_path / "a") != lines(tmp_path / "b")
+def test_a_run_begun_before_a_field_was_known_goes_on(tmp_path: Path, after: Callable[..., None]) -> None:
+    """Also one that took no step yet."""
+    go(MINI, tmp_path / "whole")
+    for at in (0, 10):
+        out = tmp_path / str(at)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Trainer, "step", Trainer.step)
+            after(at, lambda _: signal.raise_signal(signal.SIGINT))
+            go(MINI, out, max_seconds=None if at else 0.0)
+        state = load_state(out / "state.pt")
+        for name in ("codec_options", "path_options", "objective_options"):
+            del state["config"][name]
+        torch.save(state, out / "state.pt")
+        write_json(out / "config.json", state["config"])
+        load_model(str(out))
+        go(MINI, out)
+        assert_same_run(out, tmp_path / "whole")
 
 
 def test_seeds_draw_other_numbers_from_the_same_weights_and_instances() -> None:
@@ -140,8 +187,7 @@ def test_seeds_draw_other_numbers_from_the_same_weights_and_instances() -> None:
     data, losses = TrainingData.of(instances(MINI), MINI.masks, CPU), set()
     start = trainer(MINI).weights("raw")
     for seed in (0, 1, 2, 2**32 - 1):
-        run = Trainer(MINI, data, CPU, seeds=[seed])
-        run.set_weights("raw", start, "the start")
+        run = Trainer.of(MINI, data, seeds=[seed])
         for _ in range(2):  # nor may two steps of a run be alike
             run.set_weights("raw", start, "the start")
             run.step()
@@ -156,67 +202,49 @@ def test_a_longer_run_may_go_on_from_a_shorter_one_and_a_shorter_may_not(tmp_pat
         go(MINI, tmp_path)
 
 
-def test_repeating_a_finished_command_changes_nothing(tmp_path: Path) -> None:
-    go(MINI, tmp_path)
-    before = (tmp_path / "model.safetensors").read_bytes(), lines(tmp_path)
-    assert go(MINI, tmp_path).step == 20
-    assert ((tmp_path / "model.safetensors").read_bytes(), lines(tmp_path)) == before
-
-
 def test_a_finished_run_keeps_the_weights_that_were_chosen_since(tmp_path: Path) -> None:
-    go(MINI, tmp_path)
-    choose_weights(tmp_path, lambda weights: float(weights is load_state), 8)
+    go(MINI, tmp_path).export(20, "raw", {"scores": {}})
     save_weights(tmp_path / "model.safetensors", {"another": torch.ones(3)})
-    chosen = (tmp_path / "model.safetensors").read_bytes()
+    before = contents(tmp_path)
     assert not go(MINI, tmp_path).trained
-    assert (tmp_path / "model.safetensors").read_bytes() == chosen
-    assert (tmp_path / "validation.json").exists()
+    assert contents(tmp_path) == before
 
 
 def test_a_new_run_leaves_weights_alone_that_it_did_not_write(tmp_path: Path) -> None:
     save_weights(tmp_path / "checkpoints" / "7.safetensors", {"another": torch.ones(3)})
-    go(MINI, tmp_path)
-    assert (tmp_path / "checkpoints" / "7.safetensors").exists()
+    go(MINI, tmp_path, keep=(10,))
+    assert names(tmp_path) == WHOLE_RUN | {"checkpoints"}
+    assert names(tmp_path / "checkpoints") == {"7.safetensors", "10.safetensors"}
 
 
-def test_a_deleted_model_comes_back_from_the_state(tmp_path: Path) -> None:
-    go(MINI, tmp_path)
-    write_json(tmp_path / "tune-em.json", {})
-    before = contents(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    assert not go(MINI, tmp_path).trained
-    assert contents(tmp_path) == before
-
-
+@pytest.mark.usefixtures("averaged_always")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_damaged_file_comes_back_from_the_state(name: str, tmp_path: Path) -> None:
-    go(MINI, tmp_path)
+@pytest.mark.parametrize("fault", [None, "{"])
+@pytest.mark.parametrize("chosen", [None, (10, "raw"), (10, "ema"), (20, "raw")])
+def test_what_is_lost_or_damaged_comes_back_as_it_was_chosen(
+    name: str, fault: str | None, chosen: tuple[int, str] | None, tmp_path: Path
+) -> None:
+    run = go(MINI, tmp_path, keep=(10, 20))
+    if chosen is not None:
+        run.export(*chosen, {"checkpoint": {}})
+    write_json(tmp_path / "tune-em.json", {})
     before = contents(tmp_path)
-    (tmp_path / name).write_text("{")
+    (tmp_path / name).unlink() if fault is None else (tmp_path / name).write_text(fault)
     assert not go(MINI, tmp_path).trained
     assert contents(tmp_path) == before
 
 
-def test_a_damaged_choice_does_not_keep_a_damaged_model_from_coming_back(tmp_path: Path) -> None:
-    go(MINI, tmp_path, keep=(10,))
-    before = contents(tmp_path)
-    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
-    (tmp_path / "model.safetensors").write_text("{")
-    (tmp_path / "checkpoints" / "10.safetensors").write_text("{")
-    assert not go(MINI, tmp_path).trained
-    assert contents(tmp_path) | {"checkpoints/10.safetensors": b""} == before | {"checkpoints/10.safetensors": b""}
-
-
-def test_a_lost_configuration_takes_no_chosen_weights_with_it(tmp_path: Path) -> None:
-    go(MINI, tmp_path, keep=(10,))
-    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
+@pytest.mark.parametrize("fault", [None, "{"])
+def test_where_the_chosen_weights_are_gone_too_what_was_found_for_them_goes(fault: str | None, tmp_path: Path) -> None:
+    before = contents(go(MINI, tmp_path, keep=(10,)).folder)
+    kept = tmp_path / "checkpoints" / "10.safetensors"
+    Run.load(tmp_path).export(10, "raw", {"checkpoint": {}})
     write_json(tmp_path / "tune-em.json", {})
-    before = contents(tmp_path)
-    (tmp_path / "checkpoints" / "10.safetensors").unlink()
-    (tmp_path / "config.json").unlink()
+    for path in (tmp_path / "model.safetensors", kept):
+        path.unlink() if fault is None else path.write_text(fault)
     assert not go(MINI, tmp_path).trained
-    after = contents(tmp_path)
-    assert all(after[name] == before[name] for name in ("model.safetensors", "config.json", "tune-em.json"))
+    kept.unlink(missing_ok=True)
+    assert contents(tmp_path) == {name: data for name, data in before.items() if "checkpoints" not in name}
 
 
 def test_a_baseline_begun_with_a_weight_that_it_does_not_have_goes_on(tmp_path: Path) -> None:
@@ -227,7 +255,7 @@ def test_a_baseline_begun_with_a_weight_that_it_does_not_have_goes_on(tmp_path: 
 
 def test_a_run_that_never_took_a_step_may_begin_anew(tmp_path: Path, after: Callable[..., None]) -> None:
     def fail(trainer: Trainer) -> None:
-        if trainer.config.batch == 6:
+        if trainer.recipe.batch == 6:
             raise MemoryError
 
     after(3, fail)
@@ -238,70 +266,40 @@ def test_a_run_that_never_took_a_step_may_begin_anew(tmp_path: Path, after: Call
     assert read_json(tmp_path / "config.json")["batch"] == MINI.batch
 
 
-@pytest.mark.parametrize(("step", "kind"), [(10, "raw"), (10, "ema"), (20, "raw"), (20, "ema")])
-def test_a_deleted_model_comes_back_as_it_was_chosen(
-    step: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
-    go(MINI, tmp_path, keep=(10, 20))
-    keep_checkpoint(tmp_path, {"step": step, "weights": kind})
-    write_json(tmp_path / "tune-em.json", {})
-    before = contents(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    assert not go(MINI, tmp_path).trained
-    assert contents(tmp_path) == before
+@pytest.mark.usefixtures("averaged_always")
+@pytest.mark.parametrize("stop", ["time", "memory"])
+def test_going_on_without_a_step_changes_nothing(stop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Trainer) -> None:
+        raise MemoryError
 
-
-def test_where_the_chosen_weights_are_gone_too_what_was_found_for_them_goes(tmp_path: Path) -> None:
-    go(MINI, tmp_path, keep=(10,))
-    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
-    write_json(tmp_path / "tune-em.json", {})
-    (tmp_path / "model.safetensors").unlink()
-    (tmp_path / "checkpoints" / "10.safetensors").unlink()
-    assert not go(MINI, tmp_path).trained
-    assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN | {"checkpoints"}
-    assert json.loads((tmp_path / "config.json").read_text())["weights"] == "ema"
-    assert_same_tree(load_weights(tmp_path / "model.safetensors"), load_state(tmp_path / "state.pt")["ema"])
-
-
-def test_going_on_without_a_step_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
     config = replace(MINI, decay=0.0)
-    go(config, tmp_path, keep=(10,), log_every=5)
-    keep_checkpoint(tmp_path, {"step": 10, "weights": "raw"})
+    go(config, tmp_path, keep=(10,), log_every=5).export(10, "raw", {"checkpoint": {}})
     write_json(tmp_path / "tune-em.json", {})
     before, longer = contents(tmp_path), replace(config, steps=25)
-    result = go(longer, tmp_path, max_seconds=0.0)
-    assert (result.step, result.stopped_by, result.trained) == (20, "time", False)
+    if stop == "time":
+        run = go(longer, tmp_path, max_seconds=0.0)
+        assert (run.step, run.stopped_by, run.trained) == (20, "time", False)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "step", fail)
+            with pytest.raises(MemoryError):
+                go(longer, tmp_path)
     assert contents(tmp_path) == before
     go(longer, tmp_path, log_every=5)
     go(longer, tmp_path / "whole", log_every=5)
     assert_same_run(tmp_path, tmp_path / "whole")
-    assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN | {"checkpoints", "whole"}
-
-
-def test_a_run_killed_in_its_first_step_back_has_lost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Trainer) -> None:
-        raise MemoryError
-
-    go(MINI, tmp_path)
-    choose_weights(tmp_path, lambda weights: 0.5, 8)
-    before = contents(tmp_path)
-    monkeypatch.setattr(Trainer, "step", fail)
-    with pytest.raises(MemoryError):
-        go(replace(MINI, steps=25), tmp_path)
-    assert contents(tmp_path) == before
+    assert names(tmp_path) == WHOLE_RUN | {"checkpoints", "whole"}  # what was found for the weights before is gone
+    assert read_json(tmp_path / "config.json")["weights"] == "ema"
 
 
 def test_the_command_line_validates_only_weights_that_are_new(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a run that takes no step nor a seed that was finished before the others."""
-    monkeypatch.setattr("letgo.cli.train.trains_together", lambda *_: True)
-    words = ["train", "sudoku-mini", "--out", str(tmp_path), "--batch", "2", "--boards", "20", "--validate", "4"]
-    words += ["--device", "cpu", "--steps", "3", "--keep", "2"]
+    monkeypatch.setattr("letgo.training.train.uses_fused_blocks", lambda *_: True)
+    words = [*WORDS, "--out", str(tmp_path), "--validate", "4", "--steps", "3", "--keep", "2"]
     assert main([*words, "--seeds", "0,1"]) == 0
-    keep_checkpoint(tmp_path / "s0", {"step": 2, "weights": "raw"})
+    Run.load(tmp_path / "s0").export(2, "raw", {"checkpoint": {}})
     write_json(tmp_path / "s0" / "tune-em.json", {})
     before = contents(tmp_path / "s0")
     capsys.readouterr()
@@ -314,16 +312,6 @@ def test_the_command_line_validates_only_weights_that_are_new(
     assert contents(tmp_path / "s0") == before
 
 
-def test_training_on_drops_what_was_found_for_the_weights_before(tmp_path: Path) -> None:
-    go(MINI, tmp_path)
-    for name in ("validation.json", "tune-em.json", "tune-em-decay.json"):
-        (tmp_path / name).write_text("{}")
-    go(MINI, tmp_path)  # finished: nothing changes
-    assert (tmp_path / "tune-em.json").exists()
-    go(replace(MINI, steps=25), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == WHOLE_RUN
-
-
 def test_a_finished_run_refuses_data_that_it_was_not_trained_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,8 +319,7 @@ def test_a_finished_run_refuses_data_that_it_was_not_trained_on(
     for seed in ("0", "1"):
         path = str(tmp_path / f"{seed}.npz")
         assert main(["data", "make", "sudoku", "--size", "4", "--count", "20", "--seed", seed, "--out", path]) == 0
-    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--steps", "2", "--batch", "2", "--device", "cpu"]
-    words += ["--validate", "0", "--data"]
+    words = [*WORDS, "--out", str(tmp_path / "run"), "--steps", "2", "--validate", "0", "--data"]
     assert main([*words, str(tmp_path / "0.npz")]) == 0
     before = contents(tmp_path / "run")
     assert main([*words, str(tmp_path / "0.npz")]) == 0
@@ -343,98 +330,122 @@ def test_a_finished_run_refuses_data_that_it_was_not_trained_on(
     assert "was trained on other instances than these; repeat the --data" in capsys.readouterr().err
     assert main(words[:-1]) == 0  # nothing is asked of the data where none is named
     assert contents(tmp_path / "run") == before
+    assert main([*words, str(tmp_path / "1.npz"), "--steps", "3"]) == 2
+    assert "was trained on other instances than these; repeat the --data" in capsys.readouterr().err
 
 
-def test_a_run_does_not_go_on_with_other_instances(tmp_path: Path) -> None:
-    go(MINI, tmp_path)
-    longer, other = replace(MINI, steps=30), instances(replace(MINI, seed=5))
-    with pytest.raises(LetgoError, match=r"trained on other instances than these; repeat the --data"):
-        train(longer, lambda: other, tmp_path, CPU)
-    assert go(longer, tmp_path).step == 30
-
-
-def test_a_second_signal_does_not_wait_for_the_step() -> None:
-    with training.interruptible() as caught:
-        signal.raise_signal(signal.SIGINT)
-        assert caught == [signal.SIGINT]
+def test_handlers_of_signals_are_put_back_and_a_second_signal_does_not_wait_for_the_step() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with interruptible() as caught:
+        signal.raise_signal(signal.SIGHUP)
+        assert caught == [signal.SIGHUP]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in numbers] == before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` starts a command
+    try:
+        with interruptible() as caught:
+            signal.raise_signal(signal.SIGHUP)
+        assert caught == []
+    finally:
+        signal.signal(signal.SIGHUP, before[2])
 
 
-def test_a_run_leaves_its_files_and_nothing_else(tmp_path: Path) -> None:
-    go(MINI, tmp_path, keep=(10,))
-    assert {p.name for p in tmp_path.iterdir()} == WHOLE_RUN | {"checkpoints"}
-    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["10.safetensors"]
-
-
-def test_the_log_is_cut_back_to_the_saved_step(tmp_path: Path, after: Callable[..., None]) -> None:
-    """A killed run's log may be ahead of its state and end in half a line."""
-    after(12, lambda _: signal.raise_signal(signal.SIGTERM))
-    assert go(MINI, tmp_path, log_every=4).signal == signal.SIGTERM
-    with (tmp_path / "metrics.jsonl").open("a") as log:
-        log.write('{"step": 16, "loss": 9}\n{"step": 20, "lo')
-    go(MINI, tmp_path, log_every=4)
-    assert [entry["step"] for entry in lines(tmp_path)] == [4, 8, 12, 16, 20]
+@pytest.mark.parametrize("steps", [20, 24])
+def test_what_a_killed_process_left_is_cleared_away(steps: int, tmp_path: Path) -> None:
+    """Half-written files; where a run goes on, log lines ahead of its state and half a line as well."""
+    go(MINI, tmp_path, log_every=4, keep=(10,))
+    for name in (".state.pt.123.part", "checkpoints/.10.safetensors.123.part"):
+        (tmp_path / name).write_bytes(b"half")
+    if steps > 20:
+        with (tmp_path / "metrics.jsonl").open("a") as log:
+            log.write('{"step": 24, "loss": 9}\n{"step": 28, "lo')
+    assert go(replace(MINI, steps=steps), tmp_path, log_every=4).trained == (steps > 20)
+    assert not [*tmp_path.rglob(".*.part")]
+    assert [entry["step"] for entry in lines(tmp_path)] == [*range(4, steps + 1, 4)]
     assert all(entry["loss"] < 9 for entry in lines(tmp_path))
 
 
 def test_a_time_limit_stops_and_saves_and_the_schedule_does_not_notice(tmp_path: Path) -> None:
-    result = go(MINI, tmp_path, max_seconds=0.0)
-    assert (result.step, result.stopped_by) == (0, "time")
-    assert json.loads((tmp_path / "config.json").read_text())["steps"] == 20
+    run = go(MINI, tmp_path, max_seconds=0.0)
+    assert (run.step, run.stopped_by) == (0, "time")
+    assert read_json(tmp_path / "config.json")["steps"] == 20
     load_model(str(tmp_path))
-    assert go(MINI, tmp_path, max_seconds=600.0).stopped_by == "done"
+    again = go(MINI, tmp_path, max_seconds=600.0)
+    assert again.stopped_by == "done"
+    assert again.seconds > run.seconds
     go(MINI, tmp_path / "whole")
     assert_same_run(tmp_path, tmp_path / "whole")
 
 
-def test_handlers_of_signals_are_put_back(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    go(MINI, tmp_path)
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-def test_the_seconds_of_all_parts_add_up(tmp_path: Path, after: Callable[..., None]) -> None:
-    after(10, lambda _: signal.raise_signal(signal.SIGINT))
-    first = go(MINI, tmp_path)
-    second = go(MINI, tmp_path)
-    assert second.seconds > first.seconds
-    assert load_state(tmp_path / "state.pt")["seconds"] >= first.seconds
-
-
-# One process forks children that train, saving after every step; each is killed at a random moment. What it left must
-# load, and the run that goes on from there must end with the very bits of one that was never killed.
+# One process forks children that train, saving after every step; each is killed: the first ones at every operation on
+# a file in turn, each in a folder of its own, then others at random moments in one folder. What
+# they left must load, and the run that goes on from there must end with the very bits of one that was never killed.
 KILLED = """
-import os, random, signal, sys, time
-from dataclasses import replace
+import itertools, json, os, random, signal, sys, time
 from pathlib import Path
 import torch
-from letgo import train as training
-from letgo.checkpoints import load_model, load_state, load_weights
-from letgo.presets import Config
+from letgo.config import Config
 from letgo.rng import data_rng
-import json
+from letgo.runs import load_model, load_state, load_weights
+from letgo.training import loop
 
 config, out = Config.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2])
 problem = config.build_task().generate(config.boards, data_rng(config.seed, "train"), "train")
-training.SAVE_SECONDS = -1
-moments, steps, loaded, leftovers = random.Random(0), [], 0, 0
+loop.SAVE_SECONDS = -1
 warm = torch.zeros(1, requires_grad=True)  # torch imports much at its first optimiser; not backward: it forbids forks
 warm.grad = torch.zeros(1)
 torch.optim.Adam([warm]).step()
 
-def work():
-    training.train(config, lambda: problem, out, torch.device("cpu"), keep=range(1, 1000, 7), log_every=1)
+def work(folder, steps=config.steps):
+    shorter = Config.from_dict({**config.as_dict(), "steps": steps})
+    options = loop.Options(keep=range(1, 1000, 7), log_every=1, max_seconds=None)
+    return loop.train_runs(shorter, lambda: problem, {config.seed: folder}, torch.device("cpu"), options)[0]
+
+def forked(do):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            do()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+def killed_at(number, folder):
+    count = itertools.count(1)
+    def mortal(operation):
+        def wrapped(*words, **more):
+            if next(count) == number:
+                os._exit(9)
+            return operation(*words, **more)
+        return wrapped
+    os.replace, os.unlink, os.fsync = mortal(os.replace), mortal(os.unlink), mortal(os.fsync)
+    run = work(folder, 2)
+    run.export(run.step, "raw", {"checkpoint": {}})  # as tuning does, and then training goes on
+    (folder / "tune-em.json").write_text("{}")
+    work(folder, 3)
+
+operations = 0
+for number in range(1, 200):
+    folder = out / f"at-{number}"
+    status = os.waitpid(forked(lambda: killed_at(number, folder)), 0)[1]
+    assert os.waitpid(forked(lambda: work(folder, 3)), 0)[1] == 0, (number, sorted(os.listdir(folder)))
+    load_model(str(folder))
+    if status == 0:
+        break
+    assert os.waitstatus_to_exitcode(status) == 9, status
+    operations += 1
 
 def written():
     return (out / "state.pt").stat().st_mtime_ns if (out / "state.pt").exists() else 0
 
-for attempt in range(14):  # half of them as soon as they begin, half once they have saved
+moments, steps, loaded = random.Random(0), [], 0
+for attempt in range(10):  # half of them as soon as they begin, half once they have saved
     seen = {written()}
-    child = os.fork()
-    if child == 0:
-        work()
-        os._exit(0)
+    child = forked(lambda: work(out))
     while attempt % 2 == 0 and len(seen) < 4:  # three saves: two steps at least, however slow the machine
         seen.add(written())
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -443,7 +454,6 @@ for attempt in range(14):  # half of them as soon as they begin, half once they 
     time.sleep(moments.uniform(0.0, 0.15))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    leftovers += len([*out.glob(".*.part"), *out.glob("checkpoints/.*.part")])
     if (out / "state.pt").exists():
         steps.append(load_state(out / "state.pt")["step"])
     if (out / "model.safetensors").exists():
@@ -453,21 +463,14 @@ for attempt in range(14):  # half of them as soon as they begin, half once they 
         assert load_weights(file, "ema.") and load_weights(file, "raw.")
     if not os.WIFSIGNALED(status):
         break
-work()
-print(json.dumps({"steps": steps, "loaded": loaded, "leftovers": leftovers}))
+work(out)
+print(json.dumps({"steps": steps, "loaded": loaded, "operations": operations}))
 """
 
 
-def python(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, timeout=300)
-
-
-def test_a_run_killed_after_its_last_step_is_tidied_up(tmp_path: Path) -> None:
-    go(MINI, tmp_path)
-    (tmp_path / ".state.pt.1.part").write_bytes(b"half")
-    assert not go(MINI, tmp_path).trained
-    assert not [*tmp_path.glob(".*.part")]
+def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_a_process_killed_at_any_moment_leaves_a_run_that_loads_and_resumes(tmp_path: Path) -> None:
@@ -481,88 +484,71 @@ def test_a_process_killed_at_any_moment_leaves_a_run_that_loads_and_resumes(tmp_
     go(config, tmp_path / "whole", log_every=1)
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
     assert not [*(tmp_path / "killed").rglob(".*.part")]
+    assert seen["operations"] > 20
+    go(replace(config, steps=3), tmp_path / "three", log_every=1)
+    for folder in (tmp_path / "killed").glob("at-*"):
+        assert_same_run(folder, tmp_path / "three")
 
 
-def test_leftovers_of_a_killed_write_are_cleared_away(tmp_path: Path) -> None:
-    go(MINI, tmp_path, keep=(10,))
-    for name in (".state.pt.123.part", "checkpoints/.10.safetensors.123.part"):
-        (tmp_path / name).write_bytes(b"half")
-    go(replace(MINI, steps=21), tmp_path)
-    assert not [*tmp_path.rglob(".*.part")]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_save_and_say_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
-    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--batch", "2", "--boards", "20"]
-    words += ["--steps", "1000000", "--log-every", "1", "--device", "cpu"]
+@pytest.fixture
+def training_process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`letgo train` in tmp_path/run, which has taken steps and would take a million."""
+    words = [*WORDS, "--out", str(tmp_path / "run"), "--steps", "1000000", "--log-every", "1", "--validate", "0"]
     env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-m", "letgo", *words], env=env, stderr=subprocess.PIPE, text=True)
     log, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
     while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_save_and_say_how_to_go_on(
+    number: signal.Signals, tmp_path: Path, training_process: subprocess.Popen[str]
+) -> None:
+    training_process.send_signal(number)
+    _, stderr = training_process.communicate(timeout=60)
+    assert training_process.returncode == 128 + number
     assert stderr.count("\n") == 1
-    assert f"To go on: letgo {' '.join(words)}" in stderr
+    assert f"To go on: letgo {' '.join(WORDS)} --out {tmp_path / 'run'}" in stderr
     state = load_state(tmp_path / "run" / "state.pt")
     assert state["step"] > 0
     assert f"stopped at step {state['step']:,} of 1,000,000" in stderr
 
 
 def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], training_process: subprocess.Popen[str]
 ) -> None:
     pytest.importorskip("fcntl")
-    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--batch", "2", "--boards", "20", "--validate"]
-    words += ["0", "--steps", "1000000", "--device", "cpu"]
-    env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "letgo", *words, "--quiet"], env=env)
-    try:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "run" / "state.pt").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        (tmp_path / "run" / ".state.pt.1.part").write_bytes(b"being written")
-        assert main([*words, "--max-seconds", "5"]) == 2
-        said = capsys.readouterr().err
-        assert said == (
-            f"letgo: another process is training or tuning in {tmp_path / 'run'}; "
-            "wait until it ends, or choose another --out\n"
-        )
-        assert (tmp_path / "run" / ".state.pt.1.part").exists()
-    finally:
-        process.kill()
-        process.wait()
+    words = [*WORDS, "--out", str(tmp_path / "run"), "--steps", "1000000", "--validate", "0"]
+    (tmp_path / "run" / ".state.pt.1.part").write_bytes(b"being written")
+    assert main([*words, "--max-seconds", "5"]) == 2
+    assert capsys.readouterr().err == (
+        f"letgo: another process is training or tuning in {tmp_path / 'run'}; "
+        "wait until it ends, or choose another --out\n"
+    )
+    assert (tmp_path / "run" / ".state.pt.1.part").exists()
+    training_process.kill()
+    training_process.wait()
     assert main([*words, "--max-seconds", "0"]) == 0
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.json", "model.safetensors", "state.pt"}
+    assert names(tmp_path / "run") >= {"config.json", "model.safetensors", "state.pt"}
     assert not [*(tmp_path / "run").glob(".*")]
 
 
 def test_stacked_runs_are_refused_where_one_of_them_is_in_use(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    with locked(tmp_path / "s1"), pytest.raises(LetgoError, match=r"is training or tuning in .*s1; wait until it ends"):
-        go_together(MINI, tmp_path)
+    both = seeds_in(tmp_path, 0, 1)
+    with locked(both[1]), pytest.raises(LetgoError, match=r"is training or tuning in .*s1; wait until it ends"):
+        go_together(MINI, both)
     assert not [*tmp_path.iterdir()]
     with locked(tmp_path / "s2"):
-        go_together(MINI, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"s0", "s1"}
-
-
-def test_two_seeds_never_share_a_folder(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
-    (tmp_path / "s0").mkdir()
-    (tmp_path / "s1").symlink_to(tmp_path / "s0")
+        go_together(MINI, both)
+    assert names(tmp_path) == {"s0", "s1"}
+    (tmp_path / "s3").symlink_to(tmp_path / "s0")  # nor do two seeds share a folder
     with pytest.raises(LetgoError, match="another process is training or tuning in"):
-        go_together(MINI, tmp_path)
-
-
-def test_weights_are_not_chosen_while_another_process_trains(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
-    go(MINI, tmp_path)
-    before = contents(tmp_path)
-    with locked(tmp_path), pytest.raises(LetgoError, match="another process is training or tuning in"):
-        choose_weights(tmp_path, lambda weights: 0.5, 8)
-    assert contents(tmp_path) == before
+        go_together(MINI, seeds_in(tmp_path, 0, 3))
 
 
 def test_instances_that_cannot_be_had_leave_no_folder(tmp_path: Path) -> None:
@@ -582,19 +568,19 @@ sys.exit(main(sys.argv[2:]))
 @pytest.mark.parametrize("room", [100, 20_000])
 def test_a_full_disk_loses_nothing_already_saved(room: int, tmp_path: Path) -> None:
     """A limit on the size of any file written: the small one stops config.json, the large one state.pt."""
-    words = ["train", "sudoku-mini", "--out", str(tmp_path), "--batch", "2", "--boards", "20", "--validate", "0"]
-    assert main([*words, "--steps", "3", "--quiet", "--device", "cpu"]) == 0
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    words = [*WORDS, "--out", str(tmp_path), "--validate", "0"]
+    assert main([*words, "--steps", "3", "--quiet"]) == 0
+    before = contents(tmp_path)
     assert len(before["state.pt"]) > 20_000
-    done = python(FULL_DISK, str(room), *words, "--steps", "6", "--device", "cpu")
+    done = python(FULL_DISK, str(room), *words, "--steps", "6")
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
     assert "File too large" in done.stderr
-    after = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    after = contents(tmp_path)
     assert after.keys() == before.keys()
-    for name in ("state.pt", "model.safetensors", "metrics.jsonl"):
+    for name in ("state.pt", "model.safetensors"):
         assert after[name] == before[name]
-    assert main([*words, "--steps", "6", "--quiet", "--device", "cpu"]) == 0
+    assert main([*words, "--steps", "6", "--quiet"]) == 0
     assert load_state(tmp_path / "state.pt")["step"] == 6
 
 
@@ -604,8 +590,7 @@ def test_a_foreign_configuration_is_not_overwritten(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(LetgoError, match=r"config\.json is no configuration of letgo; choose another --out"):
             go(MINI, tmp_path)
-        assert path.read_text() == text
-        assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == ["config.json"]
+        assert contents(tmp_path) == {"config.json": text.encode()}
     path.write_text(json.dumps(MINI.as_dict()))  # of a run that was killed before its first step was saved
     assert go(MINI, tmp_path).step == MINI.steps
 
@@ -613,14 +598,12 @@ def test_a_foreign_configuration_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_while_training_ends_it_with_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "metrics.jsonl").symlink_to("/dev/full") if Path("/dev/full").exists() else pytest.skip("no /dev/full")
-    monkeypatch.setattr(training, "_drop_later_lines", lambda path, step: None)
-    with pytest.raises(LetgoError, match=r"holds a run without its state\.pt"):
-        go(MINI, tmp_path, log_every=5)
-    (tmp_path / "metrics.jsonl").unlink()
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
     go(replace(MINI, steps=5), tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr(Run, "tidy", lambda self: None)
     with pytest.raises(LetgoError, match="No space left on device; what was saved before is intact"):
         go(MINI, tmp_path, log_every=5)
     assert load_state(tmp_path / "state.pt")["step"] == 5
@@ -633,13 +616,14 @@ def test_a_loss_that_explodes_is_reported_and_never_saved(tmp_path: Path) -> Non
     assert all(bool(value.isfinite().all()) for kind in ("raw", "ema") for value in state[kind].values())
 
 
+@pytest.mark.parametrize("seeds", [(7,), (0, 7)])
 def test_weights_that_explode_between_two_log_lines_are_not_saved_either(
-    tmp_path: Path, after: Callable[..., None]
+    seeds: tuple[int, ...], tmp_path: Path, after: Callable[..., None]
 ) -> None:
-    after(20, lambda trainer: trainer.flat.data[0, 7:9].fill_(math.nan))
-    with pytest.raises(LetgoError, match="no longer finite at step 20"):
-        go(MINI, tmp_path)
-    assert load_state(tmp_path / "state.pt")["step"] == 0
+    after(20, lambda trainer: trainer.flat.data[-1, 7:9].fill_(math.nan))
+    with pytest.raises(LetgoError, match=r"no longer finite at step 20; .*s7 keeps what was saved before"):
+        go_together(replace(MINI, seed=7), seeds_in(tmp_path, *seeds))
+    assert {load_state(tmp_path / f"s{seed}" / "state.pt")["step"] for seed in seeds} == {0}
 
 
 @pytest.mark.parametrize(
@@ -649,20 +633,21 @@ def test_weights_that_explode_between_two_log_lines_are_not_saved_either(
         ({"seed": 3}, "seed=0, not 3"),
         ({"optimizer": "muon"}, "optimizer='adam', not 'muon'"),
         ({"objective": "simple"}, "objective='self-correction', not 'simple'"),
+        ({"objective_options": {"rollouts": 2}}, "objective_options={}, not {'rollouts': 2}"),
         ({"network_options": {**SMALL, "width": 32}}, "network_options="),
     ],
 )
 def test_a_configuration_that_disagrees_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     go(replace(MINI, steps=2), tmp_path)
-    before = (tmp_path / "config.json").read_bytes()
+    before = contents(tmp_path)
     with pytest.raises(LetgoError, match="was started with") as error:
         go(replace(MINI, **changes), tmp_path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-    assert (tmp_path / "config.json").read_bytes() == before
+    assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("fault", ["other shape", "broadcasts", "missing", "extra"])
+@pytest.mark.parametrize("fault", ["other shape", "broadcasts", "missing", "extra", "no state"])
 def test_a_state_of_another_network_is_refused(fault: str, tmp_path: Path) -> None:
     go(replace(MINI, steps=2), tmp_path)
     state = load_state(tmp_path / "state.pt")
@@ -675,14 +660,9 @@ def test_a_state_of_another_network_is_refused(fault: str, tmp_path: Path) -> No
     else:
         state["raw"]["another.weight"] = torch.zeros(1)
     torch.save(state, tmp_path / "state.pt")
-    with pytest.raises(LetgoError, match="belongs to another network"):
-        go(MINI, tmp_path)
-
-
-def test_a_run_without_its_state_is_not_overwritten(tmp_path: Path) -> None:
-    go(replace(MINI, steps=2), tmp_path)
-    (tmp_path / "state.pt").unlink()
-    with pytest.raises(LetgoError, match=r"holds a run without its state\.pt"):
+    if fault == "no state":
+        (tmp_path / "state.pt").unlink()
+    with pytest.raises(LetgoError, match=r"belongs to another network|holds a run without its state\.pt"):
         go(MINI, tmp_path)
 
 
@@ -692,58 +672,49 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     assert losses[2] < 0.7 * losses[0]
 
 
-def test_reports_come_with_step_total_speed_and_losses(tmp_path: Path) -> None:
+def test_logged_losses_are_the_means_of_their_steps_and_reported_with_the_speed(tmp_path: Path) -> None:
     seen: list[tuple[int, int, float, dict[str, float]]] = []
-    go(MINI, tmp_path, log_every=8, report=lambda *report: seen.append(report))
+    one, many = tmp_path / "one", tmp_path / "many"
+    go(MINI, one, log_every=1)
+    go(MINI, many, log_every=8, progress=lambda *report: seen.append(report))
+    losses = [entry["loss"] for entry in lines(one)]
+    expected = [np.mean(losses[:8]), np.mean(losses[8:16]), np.mean(losses[16:])]
+    assert [entry["loss"] for entry in lines(many)] == pytest.approx(expected, rel=1e-5)
     assert [(step, total) for step, total, _, _ in seen] == [(8, 20), (16, 20), (20, 20)]
     assert all(speed > 0 and set(losses) == {"loss", "recovery", "simple"} for _, _, speed, losses in seen)
 
 
-def test_logged_losses_are_the_means_of_their_steps(tmp_path: Path) -> None:
-    one, many = tmp_path / "one", tmp_path / "many"
-    go(MINI, one, log_every=1)
-    go(MINI, many, log_every=8)
-    losses = [entry["loss"] for entry in lines(one)]
-    expected = [np.mean(losses[:8]), np.mean(losses[8:16]), np.mean(losses[16:])]
-    assert [entry["loss"] for entry in lines(many)] == pytest.approx(expected, rel=1e-5)
-
-
 def test_the_learning_rate_warms_up_stays_and_falls_to_nothing() -> None:
-    config = replace(MINI, steps=1000, warmup=100, learning_rate=0.5, decay=0.2)
+    recipe = Recipe(steps=1000, warmup=100, learning_rate=0.5, decay=0.2)
     for step, expected in [(0, 0.005), (49, 0.25), (99, 0.5), (100, 0.5), (800, 0.5), (900, 0.25), (999, 0.0025)]:
-        assert learning_rate(config, step) == pytest.approx(expected)
-    assert learning_rate(replace(config, decay=0.0), 999) == 0.5
-    assert learning_rate(replace(config, warmup=0), 0) == 0.5
+        assert recipe.rate(step) == pytest.approx(expected)
+    assert replace(recipe, decay=0.0).rate(999) == 0.5
+    assert replace(recipe, warmup=0).rate(0) == 0.5
 
 
 def test_the_optimizer_follows_the_schedule_after_a_restore_too() -> None:
-    config = replace(MINI, steps=8, warmup=4, decay=0.5)
-    one = trainer(config)
-    rates = []
-    for _ in range(4):
-        one.step()
-        rates.append(float(one.optimizer.param_groups[0]["lr"]))
-    other = trainer(config)
-    other.restore(one.state())
-    for _ in range(4):
-        other.step()
-        rates.append(float(other.optimizer.param_groups[0]["lr"]))
-    assert rates == pytest.approx([learning_rate(config, step) for step in range(8)])
+    one, other, rates = *(trainer(replace(MINI, steps=8, warmup=4, decay=0.5)) for _ in range(2)), []
+    for run in (one, other):
+        if run is other:
+            other.restore(one.state())
+        for _ in range(4):
+            run.step()
+            rates.append(float(run.optimizer.param_groups[0]["lr"]))
+    assert rates == pytest.approx([one.recipe.rate(step) for step in range(8)])
 
 
 def test_the_average_remembers_at_most_a_tenth_of_the_steps() -> None:
-    config = replace(MINI, ema=0.9999)
+    recipe = Recipe(ema=0.9999)
     for step in (100, 1000, 12_340, 100_000, 1_000_000):
-        horizon = EMA_EVERY / ema_weight(config, step)
+        horizon = EMA_EVERY / recipe.ema_weight(step)
         assert horizon == pytest.approx(min(step / 10, 10_000))
-    assert ema_weight(config, 10) == 1.0  # no memory at all before a tenth of the steps is one update
-    assert ema_weight(replace(config, ema=0.0), 1_000_000) == 1.0
+    assert recipe.ema_weight(10) == 1.0  # no memory at all before a tenth of the steps is one update
+    assert replace(recipe, ema=0.0).ema_weight(1_000_000) == 1.0
 
 
 def test_the_average_is_what_its_weights_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 5)
-    config = replace(MINI, steps=200)
-    run = trainer(config)
+    monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 5)
+    run = trainer(replace(MINI, steps=200))
     average = run.flat.detach().clone()
     for step in range(1, 121):
         run.step()
@@ -754,15 +725,14 @@ def test_the_average_is_what_its_weights_say(monkeypatch: pytest.MonkeyPatch) ->
     assert not torch.equal(run.ema, run.flat)
 
 
-def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("averaged_always")
+def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision_and_the_model_the_average(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
     go(MINI, tmp_path, keep=(15, 20))
     kept = load_file(tmp_path / "checkpoints" / "20.safetensors")
     state = load_state(tmp_path / "state.pt")
+    assert_same_tree(load_weights(tmp_path / "model.safetensors"), state["ema"])
     assert set(kept) == {f"{kind}.{name}" for kind in ("raw", "ema") for name in state["raw"]}
     assert {tensor.dtype for tensor in kept.values()} == {torch.float16}
     for kind in ("raw", "ema"):
@@ -778,39 +748,27 @@ def test_kept_steps_hold_raw_and_averaged_weights_in_half_precision(
         load_model(f"{tmp_path}@17")
 
 
-def test_the_model_file_holds_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
-    go(MINI, tmp_path)
-    assert_same_tree(load_weights(tmp_path / "model.safetensors"), load_state(tmp_path / "state.pt")["ema"])
-
-
-@pytest.mark.parametrize("better", ["raw", "ema"])
-def test_validation_chooses_between_raw_and_averaged_weights_and_says_so(
-    better: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("averaged_always")
+@pytest.mark.parametrize(("ema", "raw", "chosen"), [(1.0, 0.0, "ema"), (0.5, 0.52, "ema"), (0.5, 0.60, "raw")])
+def test_validation_prefers_raw_weights_where_they_lead_by_more_than_a_standard_error_and_says_so(
+    ema: float, raw: float, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
-    go(MINI, tmp_path)
-    state = load_state(tmp_path / "state.pt")
-    scores = choose_weights(
-        tmp_path, lambda weights: float(torch.equal(weights["head.bias"], state[better]["head.bias"])), 64
-    )
-    assert scores == {"raw": float(better == "raw"), "ema": float(better == "ema")}
-    assert_same_tree(load_weights(tmp_path / "model.safetensors"), state[better])
-    said = json.loads((tmp_path / "validation.json").read_text())
-    assert (said["weights"], said["step"], said["scores"]) == (better, 20, scores)
-    assert json.loads((tmp_path / "config.json").read_text())["weights"] == better
-    go(replace(MINI, steps=21), tmp_path)
-    assert not (tmp_path / "validation.json").exists()  # the file is the average again, whatever was chosen
-    assert json.loads((tmp_path / "config.json").read_text())["weights"] == "ema"
-
-
-@pytest.mark.parametrize(("raw", "chosen"), [(0.52, "ema"), (0.60, "raw")])
-def test_a_lead_within_one_standard_error_leaves_the_average_in_place(raw: float, chosen: str, tmp_path: Path) -> None:
     """At 0.5 and 64 boards the standard error is 0.0625."""
-    go(MINI, tmp_path)
-    values = iter([0.5, raw])
-    choose_weights(tmp_path, lambda weights: next(values), 64)
-    assert json.loads((tmp_path / "config.json").read_text())["weights"] == chosen
+    values = iter([ema, raw])
+    monkeypatch.setattr("letgo.training.train.evaluate", lambda *_: {"validity": {"value": next(values)}})
+    said: list[str] = []
+    run = letgo.train(MINI, tmp_path, validate=64, device="cpu", say=said.append, command="again")
+    assert said[0] == f"validation, Euler, n=64: EMA {ema:.3f}, raw {raw:.3f}; kept {chosen}"
+    assert said[1].startswith("sudoku-mini: 20 steps in ")
+    assert_same_tree(load_weights(tmp_path / "model.safetensors"), load_state(tmp_path / "state.pt")[chosen])
+    found = read_json(tmp_path / "validation.json")
+    assert found.pop("seconds") == round(run.seconds, 1)
+    scores = {"ema": ema, "raw": raw}
+    about = {"step": 20, "weights": chosen, "scores": scores, "rule": "euler", "count": 64, "command": "again"}
+    assert found == about
+    assert read_json(tmp_path / "config.json")["weights"] == chosen
+    with locked(tmp_path), pytest.raises(LetgoError, match="another process is training or tuning in"):
+        letgo.train(MINI, tmp_path, device="cpu")
 
 
 def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> None:
@@ -819,13 +777,9 @@ def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> No
     assert math.isfinite(lines(tmp_path)[-1]["loss"])
     go(MINI, tmp_path / "fp32")
     assert lines(tmp_path) != lines(tmp_path / "fp32")
-
-
-def test_precisions_that_cannot_be_had_are_refused() -> None:
-    with pytest.raises(LetgoError, match="fp16 training needs a GPU"):
-        trainer(replace(MINI, precision="fp16"))
-    with pytest.raises(LetgoError, match="unknown precision 'fp8'; choose one of bf16, fp16, fp32"):
-        trainer(replace(MINI, precision="fp8"))
+    for precision, message in (("fp16", "training needs a GPU"), ("fp8", "choose one of bf16, fp16, fp32")):
+        with pytest.raises(LetgoError, match=message):
+            trainer(replace(MINI, precision=precision))
 
 
 def test_random_clues_are_uniform_in_number_and_place() -> None:
@@ -837,16 +791,21 @@ def test_random_clues_are_uniform_in_number_and_place() -> None:
     assert stats.chisquare(given.sum(0).numpy()).pvalue > 1e-4
 
 
-def test_batches_are_drawn_from_the_instances_with_their_own_clues_and_context() -> None:
-    problem = instances(GRAPHS)
-    assert problem.context is not None
-    data = TrainingData.of(problem, "data", CPU)
-    boards, given, context = data.draw(200)
+def test_each_model_draws_from_its_own_instances_with_their_clues_and_context() -> None:
+    """All of them in 500 draws from 32, but for odds of 1e-5."""
+
+    def pairs(boards: Tensor, context: Tensor | None) -> set[tuple[Any, ...]]:
+        assert context is not None
+        rows = zip(boards, context, strict=True)
+        return {(*board.tolist(), *graph.flatten().tolist()) for board, graph in rows}
+
+    sets = [instances(replace(GRAPHS, seed=seed)) for seed in (0, 1)]
+    boards, given, context = TrainingData.of(sets, "data", CPU).draw(1000)
+    own = [pairs(part.solution, part.context) for part in sets]
+    assert own[0] != own[1]
     assert context is not None
-    index = {
-        (tuple(b.tolist()), tuple(c.flatten().tolist())) for b, c in zip(problem.solution, problem.context, strict=True)
-    }
-    assert {(tuple(b.tolist()), tuple(c.flatten().tolist())) for b, c in zip(boards, context, strict=True)} <= index
+    for model in (0, 1):
+        assert pairs(boards[model::2], context[model::2]) == own[model]
     assert not given.any()
     mini = TrainingData.of(instances(MINI), "random", CPU)
     assert mini.given is None
@@ -856,24 +815,11 @@ def test_batches_are_drawn_from_the_instances_with_their_own_clues_and_context()
 def test_a_run_can_start_from_another_models_weights(tmp_path: Path) -> None:
     go(MINI, tmp_path / "first")
     weights = load_weights(tmp_path / "first" / "model.safetensors")
-    trainer = go(replace(MINI, init=str(tmp_path / "first"), steps=0), tmp_path / "second")
-    assert trainer.step == 0
+    from_first = replace(MINI, init=str(tmp_path / "first"), steps=0)
+    assert go(from_first, tmp_path / "second").step == 0
     assert_same_tree(load_state(tmp_path / "second" / "state.pt")["raw"], weights)
-    other = replace(
-        MINI, init=str(tmp_path / "first"), network_options={"width": 16, "depth": 1, "heads": 1, "hidden": 8}
-    )
     with pytest.raises(LetgoError, match="belongs to another network"):
-        go(other, tmp_path / "third")
-
-
-def together(config: Config, seeds: tuple[int, ...]) -> Trainer:
-    problems = [instances(replace(config, seed=seed)) for seed in seeds]
-    return Trainer(config, TrainingData.of(problems, config.masks, CPU), CPU, seeds=seeds)
-
-
-def go_together(config: Config, out: Path, seeds: tuple[int, ...] = (0, 1), **options: Any) -> Result:
-    problems = [instances(replace(config, seed=seed)) for seed in seeds]
-    return train(config, lambda: problems, out, CPU, seeds=seeds, **options)
+        go(replace(from_first, network_options={**SMALL, "hidden": 8}), tmp_path / "third")
 
 
 CALM = {**SMALL, "dropout": 0.0}
@@ -891,7 +837,7 @@ def test_stacked_models_have_the_losses_and_gradients_that_each_has_alone(
 ) -> None:
     """The same boards, times and noise, once in turn for three models and once for each by itself."""
     config, seeds = FORMS[form], (4, 0, 9)
-    stacked = together(config, seeds)
+    stacked = trainer(config, *seeds)
     boards, given, context = stacked.data.draw(3 * config.batch)
     noise = iter(())
 
@@ -922,12 +868,12 @@ def test_stacked_models_have_the_losses_and_gradients_that_each_has_alone(
         assert float((gradient[model] - gradient[model - 1]).abs().max()) > 1e-3
         assert parts.keys() == losses.keys()
         for name, value in parts.items():
-            assert_close(losses[name][model], value)
+            assert_close(losses[name][model], value[0])
 
 
 def test_a_step_of_stacked_models_is_adams_step_of_each() -> None:
     """Adam's first step moves every weight that has a gradient by the learning rate, whatever the others do."""
-    stacked = together(replace(MINI, warmup=0), (0, 1))
+    stacked = trainer(replace(MINI, warmup=0), 0, 1)
     before = stacked.flat.detach().clone()
     stacked.step()
     assert stacked.flat.grad is not None
@@ -937,47 +883,30 @@ def test_a_step_of_stacked_models_is_adams_step_of_each() -> None:
     assert_close(moved[clear], -MINI.learning_rate * gradient[clear].sign(), rtol=2e-3, atol=1e-6)
 
 
-def test_weights_drawn_for_a_seed_do_not_depend_on_its_neighbours() -> None:
-    stacked = together(MINI, (5, 2))
-    for model, seed in enumerate((5, 2)):
-        assert_same_tree(stacked.weights("raw", model), trainer(replace(MINI, seed=seed)).weights("raw"))
-
-
 def test_stacked_models_drop_out_different_cells() -> None:
     """Twice the same weights and boards, yet two answers."""
     config = replace(MINI, network_options={**SMALL, "dropout": 0.5})
-    stacked = Trainer(config, TrainingData.of(instances(config), "random", CPU), CPU, seeds=(0, 0))
+    stacked = trainer(config, 0, 0)
     x, t = torch.randn(3, 16, 4).repeat_interleave(2, 0), torch.full((6, 1, 1), 0.5)
     one, other = stacked.network(stacked.flat.detach(), x, t, None).unflatten(0, (-1, 2)).unbind(1)
     assert float((one - other).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("config", [MINI, replace(MINI, optimizer="muon"), GRAPHS], ids=["sudoku", "muon", "graphs"])
-def test_stacked_runs_stop_and_go_on_bit_for_bit(config: Config, tmp_path: Path, after: Callable[..., None]) -> None:
-    assert go_together(config, tmp_path / "whole", log_every=4).step == 20
-    after(10, lambda _: signal.raise_signal(signal.SIGINT))
-    first = go_together(config, tmp_path / "parts", log_every=4)
-    assert (first.step, first.stopped_by) == (10, "signal")
-    assert go_together(config, tmp_path / "parts", log_every=4).stopped_by == "done"
-    for name in ("s0", "s1"):
-        assert_same_run(tmp_path / "whole" / name, tmp_path / "parts" / name)
-        assert {p.name for p in (tmp_path / "whole" / name).iterdir()} == WHOLE_RUN
-        assert json.loads((tmp_path / "whole" / name / "config.json").read_text())["seed"] == int(name[1])
-    assert lines(tmp_path / "whole" / "s0") != lines(tmp_path / "whole" / "s1")
-
-
-def test_states_go_from_one_model_to_many_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("letgo.trainer.EMA_EVERY", 1)
+@pytest.mark.usefixtures("averaged_always")
+def test_states_go_from_one_model_to_many_and_back(tmp_path: Path) -> None:
     alone = [trainer(replace(MINI, seed=seed)) for seed in (3, 8)]
     for run in alone:
         for _ in range(3):
             run.step()
     alone[1].mean_losses()  # its log is ahead
     states = [run.state() for run in alone]
-    stacked = together(MINI, (3, 8))
+    stacked = trainer(MINI, 3, 8)
     stacked.restore(*states)
     assert_same_tree(stacked.state(0), states[0])
     assert_same_tree(stacked.state(1), states[1])
+    for name, state in (("one", states[1]), ("of two", stacked.state(1))):  # and holds no neighbour
+        torch.save(state, tmp_path / name)
+    assert (tmp_path / "of two").stat().st_size == pytest.approx((tmp_path / "one").stat().st_size, rel=0.05)
     stacked.step()
     assert [entry["loss"] > 0 for entry in stacked.mean_losses()] == [True, True]
     again = trainer(replace(MINI, seed=8))
@@ -987,31 +916,18 @@ def test_states_go_from_one_model_to_many_and_back(monkeypatch: pytest.MonkeyPat
     assert again.adam["step"] == again.steps_done == 5
 
 
-def test_a_saved_state_holds_one_model_and_not_its_neighbours(tmp_path: Path) -> None:
-    go_together(replace(MINI, steps=2), tmp_path, seeds=(0, 1, 2))
-    go(replace(MINI, steps=2), tmp_path / "alone")
-    alone = (tmp_path / "alone" / "state.pt").stat().st_size
-    assert (tmp_path / "s2" / "state.pt").stat().st_size == pytest.approx(alone, rel=0.05)
-
-
 def test_runs_at_different_steps_first_catch_up(tmp_path: Path, after: Callable[..., None]) -> None:
     """A kill between two saves, or a seed trained before the others, must not keep them from being trained together."""
     seen: list[tuple[int, tuple[int, ...]]] = []
     go(replace(MINI, seed=2), tmp_path / "s2", log_every=4)
     with pytest.MonkeyPatch.context() as patch:
-        original = Trainer.step
-
-        def until_ten(self: Trainer) -> None:
-            original(self)
-            if self.steps_done == 10:
-                signal.raise_signal(signal.SIGINT)
-
-        patch.setattr(Trainer, "step", until_ten)
+        patch.setattr(Trainer, "step", Trainer.step)  # put back in the end
+        after(10, lambda run: signal.raise_signal(signal.SIGINT) if run.seeds == (1,) else None)
         go(replace(MINI, seed=1), tmp_path / "s1", log_every=4)
     finished = (tmp_path / "s2" / "model.safetensors").read_bytes()
     for at in range(1, 21):
         after(at, lambda run: seen.append((run.steps_done, run.seeds)))
-    assert go_together(MINI, tmp_path, seeds=(0, 1, 2), log_every=4).step == 20
+    assert {run.step for run in go_together(MINI, seeds_in(tmp_path, 0, 1, 2), log_every=4)} == {20}
     assert seen == [(step, (0,)) for step in range(1, 11)] + [(step, (0, 1)) for step in range(11, 21)]
     assert (tmp_path / "s2" / "model.safetensors").read_bytes() == finished
     for name in ("s0", "s1", "s2"):
@@ -1023,46 +939,85 @@ def test_states_that_cannot_be_stacked_are_refused() -> None:
     ahead, behind = trainer(MINI), trainer(MINI)
     ahead.step()
     with pytest.raises(LetgoError, match="one state each, all of the same step"):
-        together(MINI, (0, 1)).restore(ahead.state(), behind.state())
+        trainer(MINI, 0, 1).restore(ahead.state(), behind.state())
     old = {**behind.state(), "optimizer": {0: {}}}
     with pytest.raises(LetgoError, match="written by another version; start from its weights with --init"):
         behind.restore(old)
 
 
-def test_of_stacked_runs_the_one_that_explodes_is_named(tmp_path: Path, after: Callable[..., None]) -> None:
-    after(20, lambda run: run.flat.data[1, 3].fill_(math.nan))
-    with pytest.raises(LetgoError, match=r"no longer finite at step 20; .*s7 keeps what was saved before"):
-        go_together(MINI, tmp_path, seeds=(0, 7))
-    assert [load_state(tmp_path / name / "state.pt")["step"] for name in ("s0", "s7")] == [0, 0]
-
-
-def test_each_stacked_model_draws_from_its_own_instances() -> None:
-    """All of them in 500 draws from 32, but for odds of 1e-5."""
-    sets = [instances(replace(GRAPHS, seed=seed)) for seed in (0, 1)]
-    _, _, context = TrainingData.of(sets, "data", CPU).draw(1000)
-    assert context is not None
-    own = [{tuple(graph.flatten().tolist()) for graph in part.context} for part in sets if part.context is not None]
-    assert own[0] != own[1]
-    for model in (0, 1):
-        assert {tuple(graph.flatten().tolist()) for graph in context[model::2]} == own[model]
-
-
 def test_symmetries_train_on_every_image_of_an_instance_and_only_where_there_are_some(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = {}
-
-    def note(config: Config, instances: Callable[[], Problem], *rest: Any) -> NoReturn:
-        seen[config.name] = instances()
-        raise LetgoError("enough")
-
-    monkeypatch.setattr("letgo.train.train", note)
-    words = ["--boards", "2", "--out", str(tmp_path / "run"), "--device", "cpu"]
-    for name in ("maze", "maze-symmetries"):
-        assert main(["train", name, *words]) == 2
-    assert torch.equal(seen["maze-symmetries"].solution[::8], seen["maze"].solution)
-    assert len(seen["maze-symmetries"]) == 16
-    capsys.readouterr()
-    assert main(["train", "sudoku-mini", "--symmetries", *words]) == 2
+    mazes = [training_instances(replace(PRESETS[name], boards=2), None) for name in ("maze", "maze-symmetries")]
+    assert torch.equal(mazes[1].solution[::8], mazes[0].solution)
+    assert len(mazes[1]) == 16
+    assert main([*WORDS, "--symmetries", "--out", str(tmp_path / "run")]) == 2
     assert "sudoku knows no symmetries to train on; leave --symmetries out" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_the_example_of_letgo_train_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from letgo.training import train as module
+
+    monkeypatch.chdir(tmp_path)
+    assert doctest.testmod(module) == (0, 4)
+
+
+def test_several_seeds_and_a_problem_of_ones_own_in_python(tmp_path: Path) -> None:
+    problem = instances(MINI)
+    runs = letgo.train(MINI, tmp_path, seeds=[3, 4], data=problem, steps=2, validate=0, device="cpu")
+    assert [(run.folder, run.config.seed, run.step) for run in runs] == [
+        (tmp_path / f"s{seed}", seed, 2) for seed in (3, 4)
+    ]
+    with pytest.raises(LetgoError, match="unknown field of a configuration 'weihgts'; did you mean weights"):
+        letgo.train(MINI, tmp_path, weihgts=3)
+
+
+class Reader(nn.Module):
+    """A network that returns a memory beside its answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.linear(x_t), x_t
+
+
+class Absolute:
+    """An objective with one number per board."""
+
+    weights = {"loss": 2.0}  # noqa: RUF012
+
+    def __call__(self, network: Callable[..., Tensor], path: Any, batch: Batch) -> dict[str, Tensor]:
+        t = torch.full((len(batch), 1, 1), 0.5)
+        assert torch.equal(batch.x0.argmax(-1), batch.symbols)
+        return {"loss": (network(batch.x0, t, None) - batch.x0).abs().mean((1, 2))}
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_a_trainer_takes_objects_of_ones_own(models: int) -> None:
+    data, recipe = TrainingData.of(instances(MINI), "random", CPU), Recipe(batch=8, warmup=0, learning_rate=0.01)
+    networks: Sequence[nn.Module] = [Reader() for _ in range(models)]
+    before = [network.linear.weight.detach().clone() for network in networks if isinstance(network, Reader)]
+    recipe = replace(recipe, seeds=tuple(range(models)))
+    run = Trainer(networks, Absolute(), OneHot(4), CosinePath(), data, recipe)
+    losses = []
+    for _ in range(30):
+        run.step()
+        losses.append([each["loss"] for each in run.mean_losses()])
+    for model in range(models):
+        assert losses[-1][model] < 0.7 * losses[0][model]
+        assert not torch.equal(run.weights("raw", model)["linear.weight"], before[model])
+    with pytest.raises(LetgoError, match="3 networks for"):
+        Trainer([Reader()] * 3, Absolute(), OneHot(4), CosinePath(), data, recipe)
+
+
+def test_a_task_of_ones_own_gets_a_configuration_of_its_size() -> None:
+    tiny, paper = Config.for_task(get("sudoku", box=2), task_options={"box": 2}), Config.for_task(get("sudoku"))
+    middle = Config.for_task(get("latin", size=6), task_options={"size": 6})
+    sizes = [sum(p.numel() for p in config.build_model().parameters()) for config in (tiny, middle, paper)]
+    assert sizes == sorted(sizes)
+    assert paper.network_options == {}
+    assert tiny.steps < middle.steps < paper.steps
+    assert tiny.sample_steps < middle.sample_steps < paper.sample_steps == 200

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from letgo.checkpoints import load_weights, locate, locked, save_weights
 from letgo.cli import main
-from letgo.evaluate import instances
+from letgo.data.source import source_of
+from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
-from letgo.tune import advice, default_grid, kept_weights
+from letgo.tune import advice, default_grid
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -88,7 +88,7 @@ def test_a_tie_goes_to_the_latest_average(tmp_path: Path) -> None:
     assert main(["train", "sudoku-mini", "--out", str(out), "--steps", "3", "--keep", "1,2", *FAST]) == 0
     picked = table(out)["checkpoint"]  # nothing is learned yet, so all of them fail alike
     assert (picked["step"], picked["weights"]) == (3, "ema")
-    assert [step for step, _, _ in kept_weights(out)] == [3, 3, 2, 2, 1, 1]
+    assert [step for step, _ in Run.load(out).candidates()] == [3, 3, 2, 2, 1, 1]
 
 
 def test_a_model_without_kept_steps_is_tuned_as_it_is(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPa
     found = {"best": row, "grid": [row]}
     monkeypatch.setattr("letgo.tune.tune", lambda solver, problem, *_: seen.append(problem) or found)
     assert main(["tune", str(run), "--rule", "em", "--as-is", "--regime", "6", *TUNE]) == 0
-    test = instances(load(str(run)).task, "6", 20, 0)
+    test = source_of(load(str(run)).task).draw("test", "6", 20, 0)
     assert len(seen[0]) == 20
     assert not torch.equal(seen[0].given, test.given)
 

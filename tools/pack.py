@@ -17,13 +17,12 @@ from typing import Any
 import torch
 
 from letgo import __version__
-from letgo.cli.train import training_instances
-from letgo.data.load import load_split
 from letgo.data.make import save
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
 from letgo.presets import preset
 from letgo.tasks import Problem
+from letgo.training.train import training_instances
 
 MAZES = {"valid": 500, "test": 1000}
 Part = tuple[str, Callable[[], Problem]]
@@ -36,9 +35,10 @@ def drawn(name: str) -> Iterator[Part]:
 
 def mazes(name: str) -> Iterator[Part]:
     config = preset(name)
+    source = source_of(config.build_task())
     yield f"{name}/train.npz", lambda: training_instances(config, None)
     for split, count in MAZES.items():
-        yield f"{name}/{split}.npz", lambda split=split, count=count: instances(config.build_task(), split, count, 0)
+        yield f"{name}/{split}.npz", lambda split=split, count=count: source.draw(split, None, count, 0)
 
 
 def extreme(folder: str | None) -> Iterator[Part]:
@@ -49,7 +49,7 @@ def extreme(folder: str | None) -> Iterator[Part]:
     task = config.build_task()
     yield "sudoku-extreme/train.npz", lambda: training_instances(config, folder)
     for split in ("valid", "test"):
-        yield f"sudoku-extreme/{split}.npz", lambda split=split: load_split(folder, task, split)
+        yield f"sudoku-extreme/{split}.npz", lambda split=split: source_of(task, folder).split(split)
 
 
 def without_clues(problem: Problem) -> Problem:

@@ -1,15 +1,16 @@
 """Write the GPU tables of docs/performance.md from results/bench/*.json, between its markers, and draw the loss curves.
 
-python tools/performance.py            # the test suite fails where the page and the files disagree
+python tools/performance.py            # the test suite fails where the files have changed since
 """
 
+import hashlib
 import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGE, BENCH = ROOT / "docs" / "performance.md", ROOT / "results" / "bench"
 TRAINED = {  # bench files and what their rows are called
     "train-sudoku": "Sudoku, step",
     "train-sudoku-seeds3": "Sudoku, step, three seeds, per model",
@@ -20,7 +21,7 @@ BEGIN, END = "<!-- gpu:begin -->", "<!-- gpu:end -->"
 
 
 def read(name: str) -> dict[str, Any]:
-    return json.loads((ROOT / "results" / "bench" / f"{name}.json").read_text())
+    return json.loads((BENCH / f"{name}.json").read_text())
 
 
 def row_of(report: dict[str, Any], path: str, objective: str | None = None) -> dict[str, Any]:
@@ -169,9 +170,14 @@ def block() -> str:
     return "\n\n".join("\n".join(part) for part in parts)
 
 
+def digest() -> str:
+    """The sha256 of the bench files: the page says from which it was made."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(BENCH.glob("*.json")))).hexdigest()
+
+
 def page(text: str) -> str:
     before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{block()}\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n<!-- sha256 {digest()} -->\n{block()}\n{END}{rest.split(END)[1]}"
 
 
 def draw() -> None:

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from letgo.checkpoints import load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.config import Config
 from letgo.data.files import written_atomically
-from letgo.presets import Config
-from letgo.reproduce.measure import SAME, identity, weights_digest
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TRAINING, Store
+from letgo.reproduce.measure import KINDS, weights_digest
+from letgo.reproduce.store import TRAINING, Store
+from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
 SHIPPED, RESULTS = ROOT / "src" / "letgo" / "shipped", ROOT / "results"
@@ -32,17 +33,8 @@ LISTS = (
     "Gordon Royle and others (17 clues) and magictour, carry no licence of their own (the tdoku project, which "
     "publishes them: BSD 2-Clause)"
 )
-KEYS = {  # what tells reports of other kinds apart
-    SOLVE: ("model", "regime", "rule", "steps", "tries", "seed"),
-    COVERAGE: ("model", "rule", "seed"),
-    SOLUTIONS: ("model", "rule", "seed"),
-}
-REGIMES = {"sudoku": "clues", "connectivity": "nodes"}  # what a regime is, where it is a number
-EXTRAS = {"length": "shortest", "element_accuracy": "entries right", "balanced_accuracy": "balanced accuracy"}
-
-
-def interval(score: dict[str, Any]) -> str:
-    return f"{score['value']:.3f} [{score['low']:.3f}, {score['high']:.3f}]"
+LICENCES = {"sudoku-extreme": LISTS}
+FILES = {kind.file: kind.same for kind in KINDS.values() if kind.file is not None}  # reports of other kinds
 
 
 def recipe(config: Config) -> str:
@@ -82,41 +74,11 @@ def data_text(config: Config) -> str:
 
 
 def licence(config: Config) -> str:
-    return LISTS if config.task == "sudoku-extreme" else GENERATED
-
-
-def settings(report: dict[str, Any]) -> str:
-    return " ".join(f"{k}={v:g}" for k, v in report["settings"].items())
-
-
-def columns(reports: list[dict[str, Any]]) -> dict[str, str]:
-    """Further scores that some report has, with their headings."""
-    passes = {r["pass_at_k"]["k"] for r in reports} - {1}
-    found = {"pass_at_k": "pass@" + "/".join(map(str, sorted(passes)))} if passes else {}
-    return found | {key: head for key, head in EXTRAS.items() if any(key in r for r in reports)}
-
-
-def score(report: dict[str, Any], key: str) -> str:
-    once = key == "pass_at_k" and report[key]["k"] == 1
-    return "-" if key not in report or once else interval(report[key])
-
-
-def table(reports: list[dict[str, Any]]) -> str:
-    more = columns(reports)
-    head = [REGIMES.get(reports[0]["task"], "regime"), "rule", "steps", "valid", *more.values(), "n", "seed", "weights"]
-    rows = [
-        [r["regime"], f"{r['rule']} {settings(r)}", str(r["steps"]), interval(r["validity"])]
-        + [score(r, key) for key in more]
-        + [str(r["validity"]["n"]), str(r["seed"]), r.get("weights", ROUNDED)]
-        for r in reports
-    ]
-    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+    return LICENCES.get(config.task, GENERATED)
 
 
 def card_text(card: dict[str, Any]) -> str:
-    reports, chosen = card["scores"], card["validation"]
-    instances = "rows of a test file that no training saw" if "data" in reports[0] else "freshly drawn puzzles"
+    chosen = card["validation"]
     limits = "\n".join(f"- {line}" for line in card["limits"])
     steps, whole = card["steps"], card.get("run_steps", card["steps"])
     run = f"{steps:,} steps" if steps == whole else f"{steps:,} steps of a run of {whole:,}"
@@ -130,9 +92,7 @@ def card_text(card: dict[str, Any]) -> str:
 - **Training**: {run} in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
   ({why}), stored in fp16; {card["parameters"]:,} parameters.
 
-Share of valid final boards (95% interval) on {instances}:
-
-{table(reports)}
+What it scores, with n, intervals and commands: `results/{card["name"]}.json` and `docs/results.md` in the repository.
 
 Limits:
 
@@ -162,11 +122,22 @@ def named(report: dict[str, Any], name: str, facts: dict[str, Any]) -> dict[str,
     weights = report.get("weights", "fp32")
     if weights == "fp32":
         weights = ROUNDED if report["device"] == "cpu" else f"{ROUNDED}; bf16 arithmetic"
-    words = report["command"].split()
-    command = public(report["command"], words[2] if words[1] == "evaluate" else "", name)
+    command = public(report["command"], report["model"], name)
     scores = {key: value for key, value in report.items() if key not in ("weights", "weights_sha256", "command")}
     more = {key: value for key, value in facts.items() if key not in scores}
     return {**scores, "model": name, **more, "weights": weights, "command": command}
+
+
+def best_from_nothing(folder: Path, reports: list[dict[str, Any]]) -> str:
+    """The rule that draws most valid boards from nothing, measured with the model's own steps and settings."""
+    solver = load(str(folder))
+    where, steps = solver.generation, solver.steps(None)
+    drawn = {
+        r["rule"]: r["validity"]["value"]
+        for r in reports
+        if (r["regime"], r["steps"], r["settings"]) == (where, steps, solver.tuned(r["rule"], where))
+    }
+    return max(drawn, key=drawn.__getitem__, default="tweedie")
 
 
 def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:
@@ -179,6 +150,7 @@ def training_record(config: Config, state: dict[str, Any], log: list[dict[str, A
         "seed": config.seed,
         "steps": int(state["step"]),
         "seconds": round(float(state["seconds"])),
+        "rate": f"falls to 0 over the last {config.decay:.0%}" if config.decay else "constant",
         "median_ms_per_step": round(statistics.median(1000 / line["steps_per_second"] for line in log), 3),
         "loss": losses,
     }
@@ -207,34 +179,31 @@ def main() -> None:
     parser.add_argument("--note", help="a remark on the training")
     options = parser.parse_args()
 
-    state = load_state(options.run / "state.pt")
-    config = Config.from_dict(read_json(options.run / "config.json"))
-    path = options.run / "validation.json"
-    chosen = read_json(path) if path.is_file() else None
+    run = Run.load(options.run)
+    state, config, chosen = load_state(options.run / "state.pt"), run.config, run.validation or None
     picked = chosen is not None and "checkpoint" in chosen  # `letgo tune` may have gone back to an earlier step
-    steps = int(chosen["step"] if chosen is not None and picked else state["step"])
-    stored = options.run / "model.safetensors"
-    if not stored.is_file() and picked:
-        parser.error(f"{stored} is missing, and its state is of another step than the one that was picked")
-    weights = load_weights(stored) if stored.is_file() else state[config.weights]
+    steps = int(chosen["step"] if chosen is not None and picked else run.step)
+    if not run.model.is_file() and picked:
+        parser.error(f"{run.model} is missing, and its state is of another step than the one that was picked")
+    weights = load_weights(run.model) if run.model.is_file() else run.weights(run.step, config.weights)
 
     facts: dict[str, Any] = {"objective": config.objective, "training_steps": steps}
-    facts |= {"data": identity(options.data)} if options.data else {}
+    facts |= {"data": source_of(config.build_task(), options.data).identity("test")} if options.data else {}
     reports = [named(report, options.name, facts) for report in read_json(options.reports)]
     beside = {path: [r for r in read_json(path) if r["model"] == options.name] for path in options.beside}
     for path, found in beside.items():  # all is read and known before anything is written
-        if path.stem not in KEYS or not found:
-            parser.error(f"{path}: expected reports on {options.name} in {', '.join(f'{key}.json' for key in KEYS)}")
+        if path.stem not in FILES or not found:
+            parser.error(f"{path}: expected reports on {options.name} in {', '.join(f'{key}.json' for key in FILES)}")
 
     folder, store = SHIPPED / options.name, Store(RESULTS)
     save_weights(folder / "model.safetensors", weights, torch.float16)
     same = {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
     reports = [{**report, **same} for report in reports]
     for report in reports:
-        store.add(options.name, report, SAME)
+        store.add(options.name, report, KINDS["evaluate"].same)
     for path, found in beside.items():
         for report in found:
-            store.add(path.stem, {**named(report, options.name, facts), **same}, KEYS[path.stem])
+            store.add(path.stem, {**named(report, options.name, facts), **same}, FILES[path.stem])
     write_json(folder / "config.json", config.as_dict())
     for tuned in options.run.glob("tune-*.json"):
         grid = read_json(tuned)
@@ -253,7 +222,7 @@ def main() -> None:
         "weights": "EMA" if config.weights == "ema" else "raw",
         "validation": chosen,
         "parameters": sum(w.numel() for w in weights.values()),
-        "scores": reports,
+        "generation_rule": best_from_nothing(folder, reports),
         "limits": options.limit,
     }
     write_json(folder / "card.json", card)

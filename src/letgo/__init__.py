@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LetgoError", "__version__", "load"]
+__all__ = ["LetgoError", "__version__", "evaluate", "load", "train"]
 
 if TYPE_CHECKING:
     from letgo.errors import LetgoError
+    from letgo.evaluation import evaluate_model as evaluate
     from letgo.solver import load
+    from letgo.training.train import train
+
+DOORS = {  # each is 'module:name', imported when it is first used: `letgo --help` does not wait for torch
+    "LetgoError": "errors:LetgoError",
+    "evaluate": "evaluation:evaluate_model",
+    "load": "solver:load",
+    "train": "training.train:train",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`letgo.load` and the submodules, imported when first used: `letgo --help` does not wait for torch."""
-    if name == "load":
-        from letgo.solver import load
-
-        return load
-    if name == "LetgoError":
-        from letgo.errors import LetgoError
-
-        return LetgoError
-    if name in ("paths", "kernels", "tasks", "codecs", "sampling", "metrics"):
-        from importlib import import_module
-
+    if name in DOORS:
+        module, _, attribute = DOORS[name].partition(":")
+        return getattr(import_module(f"letgo.{module}"), attribute)
+    if name in ("paths", "kernels", "tasks", "codecs", "sampling", "samplers", "metrics"):
         return import_module(f"letgo.{name}")
     raise AttributeError(f"module 'letgo' has no attribute '{name}'")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from letgo.errors import LetgoError
+from letgo.registry import Entry
 from letgo.rng import philox
 from letgo.shapes import State, Symbols
 
@@ -61,6 +62,18 @@ class AnalogBits:
         return ((x > 0).long() << bit).sum(-1)
 
 
+class OnDevices:
+    """A fixed table with a copy on each device that asked for it: while a CUDA graph is captured nothing may move."""
+
+    def __init__(self, table: Tensor):
+        self.copies = {table.device: table}
+
+    def on(self, device: torch.device) -> Tensor:
+        if device not in self.copies:
+            self.copies[device] = next(iter(self.copies.values())).to(device)
+        return self.copies[device]
+
+
 class RandomEmbedding:
     """Fixed Gaussian vectors, decoded to the nearest (App. N)."""
 
@@ -68,13 +81,13 @@ class RandomEmbedding:
 
     def __init__(self, symbols: int, dim: int = 9, seed: int = 0):
         self.dim = dim
-        self.table = torch.randn(symbols, dim, generator=torch.Generator().manual_seed(seed))
+        self.table = OnDevices(torch.randn(symbols, dim, generator=torch.Generator().manual_seed(seed)))
 
     def encode(self, symbols: Symbols) -> State:
-        return self.table.to(symbols.device)[symbols.long()]
+        return self.table.on(symbols.device)[symbols.long()]
 
     def decode(self, x: State) -> Symbols:
-        table = self.table.to(x)
+        table = self.table.on(x.device).to(x)
         return (x @ table.T - table.square().sum(-1) / 2).argmax(-1)  # the nearest has the largest of these
 
 
@@ -97,10 +110,11 @@ class DigitImages:
         self.dim = self.height * self.width
         self.classify = classify
         order = labels.argsort(stable=True)
-        self.images, counts = images[order].flatten(1), labels.bincount()
+        pixels, counts = images[order].flatten(1), labels.bincount()
         if (counts == 0).any():
             raise LetgoError(f"digit images lack symbol {int((counts == 0).nonzero()[0])}")
-        self.counts, self.starts = counts, counts.cumsum(0) - counts
+        self.images, self.counts = OnDevices(pixels), OnDevices(counts)
+        self.starts = OnDevices(counts.cumsum(0) - counts)
         self.seed = seed
 
     @staticmethod
@@ -119,13 +133,21 @@ class DigitImages:
 
     def encode(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> State:
         symbols = symbols.long()
-        counts, starts = self.counts.to(symbols.device), self.starts.to(symbols.device)
+        counts, starts = self.counts.on(symbols.device), self.starts.on(symbols.device)
         board = torch.zeros_like(symbols[:, 0]) if instance is None else instance.long()
         cell = torch.arange(symbols.shape[1], device=symbols.device).expand_as(symbols)
         counter = [cell, symbols, board[:, None].expand_as(symbols), torch.zeros_like(symbols)]
         word = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF))[0]
-        return self.images.to(symbols.device)[starts[symbols] + (word * counts[symbols] >> 32)]
+        return self.images.on(symbols.device)[starts[symbols] + (word * counts[symbols] >> 32)]
 
     def decode(self, x: State) -> Symbols:
         digits = x.reshape(-1, 1, self.height, self.width)
         return self.classify(digits).view(x.shape[:2])
+
+
+CODECS: dict[str, Entry] = {
+    "one-hot": OneHot,
+    "bits": AnalogBits,
+    "embedding": RandomEmbedding,
+    "masked": "letgo.discrete:Masked",
+}

@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
+from letgo.estimates import Column
 from letgo.machine import device_name
-from letgo.metrics import Column, codeword_distances, violation_shares
+from letgo.metrics import codeword_distances, violation_shares
 from letgo.report import Outcomes, Report, board_digest
+from letgo.runs import Run, own_name
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES
-from letgo.solver import Progress, Solver
+from letgo.solver import Progress, Solver, load
 from letgo.tasks import Problem
+
+
+def evaluate_model(
+    model: str | Path | Run | Solver,
+    rule: str = "tweedie",
+    regime: str | None = None,
+    steps: int | None = None,
+    count: int = 2000,
+    passes: int = 1,
+    seed: int = 0,
+    data: str | None = None,
+    shard: str | None = None,
+    device: str = "auto",
+    batch: int | None = None,
+    progress: Progress | None = None,
+    **settings: float | None,
+) -> Report:
+    """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
+
+    `settings` are those of the rule: sigma, tau_start, variance, soft_until; where they are not given, as tuned.
+
+    >>> import letgo
+    >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")
+    >>> report.validity.n, report.regime, report.steps
+    (8, '4', 50)
+    """
+    name = model.config.name if isinstance(model, Solver) else str(model.folder if isinstance(model, Run) else model)
+    solver = model if isinstance(model, Solver) else load(name, device)
+    source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
+    problem = source.draw("test", regime, count, seed)
+    part = problem if shard is None else part_of(problem, shard)
+    where = "file" if source.own_clues(problem) else regime or source.regimes[0]
+    report = evaluate(solver, part, sampler, passes, seed, batch, progress)
+    return replace(report, model=own_name(name), regime=where, shard=shard)
 
 
 def part_of(problem: Problem, shard: str) -> Problem:
@@ -76,4 +115,4 @@ def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: An
         chosen = valid.gather(1, best[:, None])[:, 0]
         cost = torch.tensor([passes, len(BELIEF_TIMES) * passes]).expand(len(problem), 2)
         columns["chosen_at_k"] = Column.of("chosen", torch.cat([chosen[:, None], cost], 1))
-    return columns | {name: Column.of(*column) for name, column in task.outcomes(list(boards), problem).items()}
+    return {**columns, **task.outcomes(list(boards), problem)}

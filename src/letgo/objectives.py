@@ -1,37 +1,74 @@
-"""Training losses: the simple loss (Eq. 4) and self-correction (Eq. 9, Algorithm 2).
+"""Training losses: the simple loss (Eq. 4), self-correction (Eq. 9, Algorithm 2) and their ablations (App. L.2).
 
-Several models can be trained on one batch: board i then belongs to model i % models, and every loss is one number per
-model. Minimising their sum gives each model the gradient that it would have alone.
+An objective returns unreduced terms, whose first axis is the boards of the batch; the trainer averages each per model
+and adds them up by the objective's `weights`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from letgo.paths import GaussianPath
+from letgo.errors import unknown
+from letgo.kernels import Transition, ddpm
+from letgo.paths import Path
 from letgo.pinning import Clues
+from letgo.registry import Entry
 from letgo.rng import uniform_times
-from letgo.shapes import State, Time
+from letgo.shapes import State, Symbols, Time
 
 Network = Callable[[State, Time, Tensor | None], State]
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Boards to learn from. With several models, board i is model i % models's."""
+
+    symbols: Symbols
+    x0: State
+    clues: Clues
+    context: Tensor | None = None
+    models: int = 1
+
+    def __len__(self) -> int:
+        return len(self.x0)
+
+    def first(self, share: float) -> int:
+        """How many boards hold each model's first floor(share B)."""
+        return simple_rows(share, len(self) // self.models) * self.models
+
+    def repeated(self, rows: int) -> Tensor | None:
+        """The context of all boards, and of the first `rows` once more."""
+        return None if self.context is None else torch.cat([self.context, self.context[:rows]])
+
+
 @runtime_checkable
 class Objective(Protocol):
-    def __call__(
-        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None, models: int = 1
-    ) -> dict[str, Tensor]: ...
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """What each term counts in the loss."""
+        ...
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]: ...
 
 
-def mean_squares(x0_hat: State, x0: State, models: int) -> Tensor:
-    """Each model's mean squared error; a scalar where there is one model."""
-    return (x0_hat - x0).square().unflatten(0, (-1, models)).mean((0, 2, 3)).squeeze(0)
+def averaged(terms: Mapping[str, Tensor], weights: Mapping[str, float], models: int = 1) -> dict[str, Tensor]:
+    """Each model's mean of every term, and the `loss` that they add up to. Minimising the sum of all models' losses
+    gives each model the gradient that it would have alone."""
+    means = {}
+    for name, term in terms.items():
+        means[name] = term.unflatten(0, (-1, models)).mean((0, *range(2, term.ndim + 1)))
+    return {"loss": reduce(torch.add, [weights[name] * mean for name, mean in means.items()]), **means}
+
+
+def squares(x0_hat: State, x0: State) -> State:
+    return (x0_hat - x0).square()
 
 
 def simple_rows(weight: float, batch: int) -> int:
@@ -42,14 +79,54 @@ def simple_rows(weight: float, batch: int) -> int:
 
 @dataclass(frozen=True)
 class Simple:
-    """L_simple (Eq. 4); pinned cells count as exact."""
+    """L_simple (Eq. 4); pinned cells count as exact. `perturbation` is DDPM-IP's gamma (App. L.2)."""
 
-    def __call__(
-        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None, models: int = 1
-    ) -> dict[str, Tensor]:
+    perturbation: float = 0.0
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"loss": 1.0}
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
+        x0, clues = batch.x0, batch.clues
         t = uniform_times(x0)
-        x_t = clues.pin(path.sample(x0, t, torch.randn_like(x0)))
-        return {"loss": mean_squares(clues.pin(model(x_t, t, context)), x0, models)}
+        x_t = path.sample(x0, t, torch.randn_like(x0))
+        if self.perturbation:
+            x_t = x_t + self.perturbation * torch.randn_like(x0)
+        return {"loss": squares(clues.pin(network(clues.pin(x_t), t, batch.context)), x0)}
+
+
+def renoise(step: Transition, batch: Batch) -> State:
+    """The proposal noised to time s (Algorithm 2)."""
+    return step.path.sample(step.x0_hat, step.s, torch.randn_like(step.x0_hat))
+
+
+def ddpm_step(step: Transition, batch: Batch) -> State:
+    """A DDPM step from x_t (App. L.2, DDPM-step input)."""
+    kernel = ddpm(step)
+    return kernel.center + kernel.scale * torch.randn_like(step.x0_hat)
+
+
+def corrupt(step: Transition, batch: Batch, share: float = 0.2) -> State:
+    """Not the proposal but the clean board with a share of its cells replaced, noised to time s (App. L.2).
+
+    A random symbol is that of a random cell of the batch, so that no codec is needed.
+    """
+    x0 = batch.x0
+    chosen = torch.rand(x0.shape[:2], device=x0.device) < share
+    random = x0.flatten(0, 1)[torch.randint(x0.shape[0] * x0.shape[1], x0.shape[:2], device=x0.device)]
+    return step.path.sample(torch.where(chosen[..., None], random, x0), step.s, torch.randn_like(x0))
+
+
+def clean(step: Transition, x0: State) -> State:
+    """The squared error of x0_hat."""
+    return squares(step.x0_hat, x0)
+
+
+def ddpm_mean(step: Transition, x0: State) -> State:
+    """The squared error of the mean of a DDPM step onwards to a time below (App. L.2, DDPM-mean target)."""
+    onwards = Transition(step.path, step.denoise, step.x_t, step.x0_hat, step.t, step.t * uniform_times(x0))
+    return squares(ddpm(onwards).center, onwards.alpha_s * x0)
 
 
 @dataclass(frozen=True)
@@ -57,31 +134,73 @@ class SelfCorrection:
     """L_rec + lambda_simple L_simple (Eq. 9).
 
     `full` is Algorithm 2 to the letter: the proposal carries gradient through L_simple. Otherwise the proposal is
-    gradient-free and L_simple sees `simple_rows`, all in one gradient pass: App. C's 1.43x form.
+    gradient-free and L_simple sees `simple_rows`, all in one gradient pass: App. C's 1.43x form. The other fields are
+    App. L.2's: what the network sees again, what its second answer is held against, and the most rollouts before it.
     """
 
     simple_weight: float = 0.1
     full: bool = False
+    reenter: Callable[[Transition, Batch], State] = renoise
+    target: Callable[[Transition, State], State] = clean
+    rollouts: int = 1
 
-    def __call__(
-        self, model: Network, path: GaussianPath, x0: State, clues: Clues, context: Tensor | None, models: int = 1
-    ) -> dict[str, Tensor]:
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"recovery": 1.0, "simple": self.simple_weight}
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
+        x0, clues = batch.x0, batch.clues
+
+        def predict(x_t: State, t: Time) -> State:
+            return clues.pin(network(x_t, t, batch.context))
+
+        def again(x_t: State, x0_hat: State, t: Time, s: Time) -> State:
+            return clues.pin(self.reenter(Transition(path, predict, x_t, x0_hat, t, s), batch))
+
         t1 = uniform_times(x0)
         t2 = t1 * uniform_times(x0)
         x_t1 = clues.pin(path.sample(x0, t1, torch.randn_like(x0)))
         with torch.set_grad_enabled(self.full and torch.is_grad_enabled()):
-            proposal = clues.pin(model(x_t1, t1, context))
-        x_t2 = clues.pin(path.sample(proposal.detach(), t2, torch.randn_like(x0)))
-        rows = simple_rows(self.simple_weight, len(x0) // models) * models
-        if self.full:
-            recovery = mean_squares(clues.pin(model(x_t2, t2, context)), x0, models)
-            simple = mean_squares(proposal, x0, models)
-        else:
-            both = torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]])
-            again = None if context is None else torch.cat([context, context[:rows]])
-            x0_hat = model(*both, again)
-            recovery = mean_squares(clues.pin(x0_hat[: len(x0)]), x0, models)
-            simple = torch.zeros_like(recovery)
-            if rows:
-                simple = mean_squares(clues[:rows].pin(x0_hat[len(x0) :]), x0[:rows], models)
-        return {"loss": recovery + self.simple_weight * simple, "recovery": recovery, "simple": simple}
+            proposal = predict(x_t1, t1)
+        x_t2 = again(x_t1, proposal.detach(), t1, t2)
+        if self.rollouts > 1:
+            rollouts = torch.randint(1, self.rollouts + 1, t2.shape, device=t2.device)
+            with torch.no_grad():
+                for done in range(1, self.rollouts):
+                    s = torch.where(done < rollouts, t2 * uniform_times(x0), t2)
+                    x_t2, t2 = torch.where(s < t2, again(x_t2, predict(x_t2, t2), t2, s), x_t2), s
+        rows = 0 if self.full else batch.first(self.simple_weight)
+        both = torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]])
+        x0_hat = network(*both, batch.repeated(rows))
+        recovery = self.target(Transition(path, predict, x_t2, clues.pin(x0_hat[: len(x0)]), t2, t2), x0)
+        simple = squares(proposal, x0) if self.full else torch.zeros_like(recovery)
+        if rows:
+            simple = squares(clues[:rows].pin(x0_hat[len(x0) :]), x0[:rows])
+        return {"recovery": recovery, "simple": simple}
+
+
+REENTER = {
+    "renoise": renoise,
+    "ddpm-step": ddpm_step,
+    "corrupt": corrupt,
+    "corrupt-40": partial(corrupt, share=0.4),
+}
+TARGETS = {"clean": clean, "ddpm-mean": ddpm_mean}
+
+
+def self_correction(
+    simple_weight: float, full: bool, reenter: str = "renoise", target: str = "clean", **options: int
+) -> SelfCorrection:
+    """The objective that a configuration's words stand for."""
+    for option, name, known in (("reenter", reenter, REENTER), ("target", target, TARGETS)):
+        if name not in known:
+            raise unknown(f"{option} of self-correction", name, known)
+    return SelfCorrection(simple_weight, full, REENTER[reenter], TARGETS[target], **options)
+
+
+# Each is given simple_weight, full_gradient and the configuration's objective_options.
+OBJECTIVES: dict[str, Entry] = {
+    "simple": lambda simple_weight, full, **options: Simple(**options),
+    "self-correction": self_correction,
+    "masked": "letgo.discrete:masked_cross_entropy",
+}

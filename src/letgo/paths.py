@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from letgo.errors import LetgoError
+from letgo.registry import Entry
 from letgo.rng import START
 from letgo.shapes import State, Time
 
@@ -156,4 +157,4 @@ class TablePath(GaussianPath):
         return self.alpha(t) * x_t + self.beta(t) ** 2 * velocity / self.dalpha(t)
 
 
-PATHS: dict[str, Callable[..., Path]] = {"cosine": CosinePath, "linear": LinearPath}
+PATHS: dict[str, Entry] = {"cosine": CosinePath, "linear": LinearPath, "absorbing": "letgo.discrete:Absorbing"}

@@ -47,3 +47,4 @@ class Progress:
         if self.unfinished:
             sys.stderr.write("\n")
             self.unfinished = False
+        self.first_done = None  # what comes next is timed anew

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from letgo import __version__
 from letgo.errors import LetgoError
-from letgo.metrics import ESTIMATES, Column, Estimate, Known
+from letgo.estimates import ESTIMATES, Column, Estimate, Known
 
 SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness")
 PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "outcomes", "scores", "device"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from letgo.codecs import Codec
+from letgo.discrete import ancestral, confidence, remask
 from letgo.errors import LetgoError, unknown
 from letgo.kernels import EulerMaruyama, Rule, Tempered, ddim, ddpm, euler, heun, resample, tweedie
 from letgo.paths import Path
@@ -43,6 +44,9 @@ RULES: dict[str, RuleKind] = {
     "heun": plain(heun, calls=2),
     "em": RuleKind(EulerMaruyama, ("sigma",)),
     "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
+    "ancestral": plain(ancestral, family="absorbing", tempers=False),
+    "confidence": plain(confidence, family="absorbing", tempers=False),
+    "remask": plain(remask, family="absorbing", tempers=False),
 }
 
 

@@ -14,14 +14,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from letgo.answers import Answer, Ledger
-from letgo.checkpoints import load_model, read_json, read_tuning
+from letgo.config import Config
+from letgo.data.puzzles import parse_puzzles
+from letgo.engines import pick_engine
+from letgo.engines.cpu import has_bf16, packs
 from letgo.errors import LetgoError
-from letgo.fast import pick_engine
-from letgo.fast.cpu import has_bf16, packs
 from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.pinning import Clues
-from letgo.presets import Config
 from letgo.rng import Noise
+from letgo.runs import Run, load_model, read_json
 from letgo.samplers import Sampler, rule_kind
 from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
 from letgo.shapes import State, Symbols
@@ -67,7 +68,7 @@ class Solver:
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
         """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
-        return {} if self.folder is None else read_tuning(self.folder, rule, regime)
+        return {} if self.folder is None else Run(self.folder, self.config).tuning(rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """The stored settings of a rule."""
@@ -201,10 +202,7 @@ class Solver:
             raise LetgoError("puzzles must be strings, one each; read a file of them with letgo.data.load_problems")
         if len(puzzles) == 0:
             raise LetgoError("no puzzles to solve; expected a list of strings, one puzzle each")
-        problems = [self.task.parse(text) for text in puzzles]
-        if len({p.solution.shape for p in problems}) > 1:
-            raise LetgoError("puzzles of several sizes do not fit in one batch; solve them one size at a time")
-        return Problem.cat(problems)
+        return parse_puzzles(((f"puzzle {i + 1}", text) for i, text in enumerate(puzzles)), self.task)
 
     def solve(
         self,
@@ -240,7 +238,7 @@ class Solver:
                 noise = Noise(seed, instance, torch.full_like(instance, attempt))
                 for count, piece, piece_noise in self.chunks(part, noise, batch):
                     started = time.perf_counter()
-                    found, valid, spent = self._attempt(piece, piece_noise, sampler, verify)
+                    found, valid, spent = self._attempt(piece, piece_noise, sampler, verify and self.task.has_rules)
                     sure = self.belief(found, piece, piece_noise)[:count] if choosing else None
                     elapsed = (time.perf_counter() - started) / count
                     calls = spent[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)
@@ -318,25 +316,16 @@ class Solver:
         return "gen" if "gen" in self.task.regimes else "0"
 
     def generation_rule(self) -> str:
-        """The rule that draws most valid boards from nothing, as the model's card has it measured; or Tweedie.
-
-        What was measured with other steps or settings than the model's own does not count.
-        """
+        """The rule that draws most valid boards from nothing, as the model's card has it; or Tweedie."""
         path = None if self.folder is None else self.folder / "card.json"
         card = read_json(path) if path is not None and path.is_file() else {}
-        where, steps = self.generation, self.steps()
-        drawn = {
-            r["rule"]: r["validity"]["value"]
-            for r in card.get("scores", [])
-            if (r["regime"], r["steps"], r["settings"]) == (where, steps, self.tuned(r["rule"], where))
-        }
-        return max(drawn, key=drawn.__getitem__, default="tweedie")
+        return str(card.get("generation_rule", "tweedie"))
 
     def empty(self, count: int) -> Problem:
         """No clues at all; only tasks without a context have such instances."""
         if count < 1:
             raise LetgoError(f"count must be at least 1, got {count}")
-        if self.config.network == "nlm" or self.task.name == "maze":
+        if not self.task.generates:
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
         board = torch.zeros(count, self.task.cells, dtype=torch.long)
         return Problem(board, torch.zeros(count, self.task.cells, dtype=torch.bool))

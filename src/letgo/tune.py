@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from letgo.checkpoints import Weights, load_state, load_weights, read_json, save_weights, write_json
-from letgo.data.load import identity, lends_rows
 from letgo.errors import LetgoError
+from letgo.runs import Run, Weights, best_of
 from letgo.samplers import Sampler, rule_kind
 from letgo.solver import Progress, Solver
-from letgo.tasks import Problem, Task
+from letgo.tasks import Problem
 
 FOLDS = 5
 LONG = 500  # steps from which on the grids are those of Sudoku-Extreme's 1000 steps
@@ -25,26 +22,6 @@ TAU_STARTS = (0.6, 0.7, 0.8)
 QUICK_SIGMAS = {"em": (0.1, 0.2, 0.3), "em-decay": (5.0, 7.0, 10.0)}
 QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
 QUICK_TAU_STARTS = (0.7, 0.8)
-
-
-def refuse_other_splits(task: Task, data: str | None) -> None:
-    """Tuning looks at validation instances of the kind that the model is measured on, never at other rows."""
-    if data is None and task.name == "sudoku-extreme":
-        raise LetgoError(
-            "sudoku-extreme is tuned on its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`); "
-            "minimal puzzles of our own are much easier"
-        )
-    if data is None or Path(data).is_dir():
-        return
-    if Path(data).name.lower().startswith("test."):
-        raise LetgoError(f"--data {data}: tuning never looks at test instances; give valid.csv, or the folder")
-    if Path(data).name.lower().startswith("train.") and not lends_rows(Path(data)):
-        raise LetgoError(f"--data {data}: tuning never looks at training instances; give the valid file beside it")
-
-
-def data_used(task: Task, data: str | None) -> dict[str, Any] | str:
-    """The file behind validation instances, by name, hash and length; or that the task drew them itself."""
-    return "generated" if data is None else identity(data, task.name, "valid")
 
 
 def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -131,61 +108,28 @@ def advice(table: dict[str, Any]) -> str:
     return f"{'; '.join(edges)}; others may do better: {', '.join(options)}" if edges else ""
 
 
-def kept_weights(folder: Path) -> Iterator[tuple[int, str, Weights]]:
-    """Step, 'ema' or 'raw', and weights: of a run's last state, then of each step that it kept, latest first."""
-    last = None
-    if (folder / "state.pt").is_file():
-        state = load_state(folder / "state.pt")
-        last = int(state["step"])
-        yield from ((last, kind, state[kind]) for kind in ("ema", "raw"))
-    paths = {int(path.stem): path for path in folder.glob("checkpoints/*.safetensors") if path.stem.isdecimal()}
-    for step in sorted(paths.keys() - {last}, reverse=True):  # the state's own step is there in full precision
-        yield from ((step, kind, load_weights(paths[step], f"{kind}.")) for kind in ("ema", "raw"))
-
-
 def pick_checkpoint(
     build: Callable[[Weights], Solver],
-    folder: Path,
+    run: Run,
     problem: Problem,
     steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Solver, dict[str, Any]] | None:
-    """The solver with the weights that Euler does best with; None where the folder keeps no choice of them.
-
-    The latest average stays unless others lead it by more than a standard error.
-    """
-    candidates, rows = list(kept_weights(folder)), []
+    """The solver with the weights that Euler does best with; None where the folder keeps no choice of them."""
+    candidates, rows = run.candidates(), []
     if not candidates:
         return None
-    for step, kind, weights in candidates:
-        solver = build(weights)
+    for step, kind in candidates:
+        solver = build(run.weights(step, kind))
         value = float(_valid(solver, problem, solver.sampler("euler", steps), seed, batch).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
-    values = [row["validity"] for row in rows]
-    error = math.sqrt(max(values[0] * (1 - values[0]), 1 / len(problem)) / len(problem))
-    best = values.index(max(values))
-    if values[best] <= values[0] + error:
-        best = 0
+    best = best_of([row["validity"] for row in rows], len(problem))
     picked = {**rows[best], "rule": "euler", "count": len(problem), "seed": seed, "scores": rows}
-    return build(candidates[best][2]), picked
-
-
-def keep_checkpoint(folder: Path, picked: dict[str, Any]) -> None:
-    """The picked weights become the run's model, so that it is measured as it was tuned."""
-    wanted, model = (picked["step"], picked["weights"]), folder / "model.safetensors"
-    before = model.read_bytes() if model.exists() else b""
-    save_weights(model, next(w for *which, w in kept_weights(folder) if tuple(which) == wanted))
-    if model.read_bytes() != before:
-        for path in folder.glob("tune-*.json"):
-            path.unlink()  # found for other weights
-    write_json(folder / "config.json", {**read_json(folder / "config.json"), "weights": picked["weights"]})
-    path = folder / "validation.json"
-    known = read_json(path) if path.exists() else {}
-    write_json(path, {**known, "step": picked["step"], "weights": picked["weights"], "checkpoint": picked})
+    return build(run.weights(*candidates[best])), picked
 
 
 def _valid(solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None) -> torch.Tensor:

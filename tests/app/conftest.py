@@ -16,8 +16,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders by task."""
     import torch
 
-    from letgo.checkpoints import save_weights, write_json
     from letgo.presets import PRESETS
+    from letgo.runs import save_weights, write_json
 
     made = {}
     for task, options in TASK_OPTIONS.items():

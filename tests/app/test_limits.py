@@ -252,9 +252,9 @@ def test_only_safetensors_are_read(tmp_path: Path):
     """A folder with weights in any other form is refused before the server starts."""
     import torch
 
-    from letgo.checkpoints import write_json
     from letgo.cli import main
     from letgo.presets import PRESETS
+    from letgo.runs import write_json
 
     config = PRESETS["sudoku-mini"]
     write_json(tmp_path / "config.json", config.as_dict())

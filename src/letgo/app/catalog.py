@@ -12,26 +12,12 @@ from letgo.app.schemas import Example, ModelCard, Regime
 from letgo.errors import LetgoError
 
 if TYPE_CHECKING:
+    from letgo.data.source import Source
     from letgo.solver import Solver
     from letgo.tasks import Problem, Task
 
-TITLES = {
-    "sudoku": "Sudoku",
-    "sudoku-extreme": "Sudoku Extreme",
-    "latin": "Latin square",
-    "queens": "Queens",
-    "connectivity": "Graph connectivity",
-    "maze": "Maze",
-}
+MOST_SYMBOLS = 36  # a frame writes a cell as one digit of base 36
 OBJECTIVES = {"simple": "Plain training", "self-correction": "Self-correction training"}
-KINDS = {"queens": "queens", "connectivity": "graph", "maze": "maze"}
-# A first look that shows the point; the race says how typical it is. Other models show their first random puzzle.
-EXAMPLES = {
-    "sudoku": Example(
-        puzzle=".6..........6.......9..43.....9...5......7.4....8.....84.1.5.......8.93469.4.....", seed=0
-    ),
-    "sudoku-mini": Example(puzzle=".1..3......2..3.", seed=0),
-}
 
 
 class Catalog:
@@ -43,22 +29,30 @@ class Catalog:
         self.cards: dict[str, ModelCard] = {}
         self.ready = threading.Event()
         self.failure: str | None = None
+        self.failed: dict[str, str] = {}  # models that cannot be read, and why; the others are served
 
     def load(self) -> None:
         """Import torch, read all models; a failure is kept in words for whoever asks."""
         try:
-            from letgo.checkpoints import shipped
             from letgo.machine import pick_device
-            from letgo.solver import load
+            from letgo.runs import shipped
 
-            for name in [*shipped(), *self.folders]:
-                if name not in self.solvers:
-                    solver = load(name, self.device, fast=pick_device(self.device).type == "cpu")
-                    self.solvers[name] = solver
-                    self.cards[name] = describe(name, solver, "shipped" if name in shipped() else "local")
+            fast = pick_device(self.device).type == "cpu"
+            for name in dict.fromkeys([*shipped(), *self.folders]):
+                self._read(name, "shipped" if name in shipped() else "local", fast)
         except Exception as error:
             self.fail(error)
         self.ready.set()
+
+    def _read(self, name: str, source: str, fast: bool) -> None:
+        from letgo.solver import load
+
+        try:
+            solver = load(name, self.device, fast=fast)
+            self.cards[name] = describe(name, solver, source)
+            self.solvers[name] = solver
+        except Exception as error:  # a task of one's own may do anything
+            self.failed[name] = str(error) or type(error).__name__
 
     def fail(self, error: Exception) -> None:
         self.failure = str(error) or type(error).__name__
@@ -92,10 +86,14 @@ class Catalog:
 
 
 def describe(name: str, solver: Solver, source: str) -> ModelCard:
-    from letgo.checkpoints import read_json
+    from letgo.data.source import source_of
+    from letgo.runs import read_json
 
     task, config = solver.task, solver.config
-    side = task.cells if task.name == "queens" else math.isqrt(task.cells)
+    instances = source_of(task)
+    look = instances.look
+    if task.symbols > MOST_SYMBOLS or task.cells > limits.MAX_CELLS:
+        raise LetgoError(f"the page draws {MOST_SYMBOLS} symbols and {limits.MAX_CELLS} cells at most")
     card = solver.folder / "card.json" if solver.folder else None
     summary = (
         read_json(card).get("summary", "")
@@ -105,56 +103,39 @@ def describe(name: str, solver: Solver, source: str) -> ModelCard:
     return ModelCard(
         name=name,
         task=config.task,
-        title=TITLES.get(config.task, config.task) + (f" {side}x{side}" if config.task == "sudoku" else ""),
+        title=look.title,
         summary=summary,
         source="shipped" if source == "shipped" else "local",
-        kind=KINDS.get(task.name, "grid"),  # pyright: ignore[reportArgumentType]
-        side=side,
-        box=getattr(task, "box", 0),
-        letters=letters(task),
+        kind=look.kind,  # pyright: ignore[reportArgumentType]
+        cells=task.cells,
+        side=look.columns,
+        rows=look.rows,
+        columns=look.columns,
+        box=look.box,
+        letters=look.letters if isinstance(look.letters, str) else list(look.letters),
+        separator=look.separator,
         steps=min(config.sample_steps, limits.MAX_STEPS),
-        regime=regime(task),
-        example=example(config.name, task),
+        regime=regime(instances),
+        example=Example(puzzle=look.example or random_puzzle(task, None, 0), seed=0),
         tuned={rule: settings for rule in ("em", "em-decay") if (settings := solver.tuned(rule))},
     )
 
 
-def letters(task: Task) -> str:
-    """How the symbols are written: a board of all symbols, formatted."""
-    if task.name == "connectivity":
-        return "01"
-    if task.name == "maze":
-        return "#.SGo"
-    alphabet = "abcdefghijklmnopqrstuvwxyz" if task.name == "queens" else "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return alphabet[: task.symbols]
-
-
-def regime(task: Task) -> Regime:
-    """Clue counts where the task has such; a graph's regime is its number of nodes, others have only names."""
-    if task.name in ("maze", "sudoku-extreme"):
-        return Regime(named=list(task.regimes), fewest=None, most=None, usual=None)
-    if task.name == "connectivity":
-        return Regime(named=[], fewest=2, most=math.isqrt(limits.MAX_CELLS), usual=math.isqrt(task.cells))
-    of_table_2 = {"latin": 2 * task.symbols, "queens": task.symbols // 2}
-    usual = of_table_2.get(task.name) or int(task.regimes[0])
-    return Regime(named=[], fewest=0, most=task.cells - 1, usual=usual)
-
-
-def example(name: str, task: Task) -> Example:
-    """Models of one task show one puzzle, so that changing the model changes nothing else."""
-    known = EXAMPLES.get(name.removesuffix("-baseline"))
-    if known is not None:
-        return known
-    return Example(puzzle=random_puzzle(task, None, 0), seed=0)
+def regime(source: Source) -> Regime:
+    """Numbers of clues where the source has such, of nodes for graphs; others have only names."""
+    if source.counts is None:
+        return Regime(named=list(source.regimes), fewest=None, most=None, usual=None)
+    fewest, most, usual = source.counts
+    most = min(most, math.isqrt(limits.MAX_CELLS)) if source.look.kind == "graph" else most
+    return Regime(named=[], fewest=fewest, most=most, usual=usual)
 
 
 def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
     """The first test instance of a seed, without its answer."""
-    from letgo.evaluate import instances
+    from letgo.data.source import source_of
 
-    if regime is None and task.name == "connectivity":
-        regime = "train"  # graphs of the size that this model was trained with
-    problem = instances(task, regime, 1, seed)
+    source = source_of(task)
+    problem = source.draw("test", regime or source.usual, 1, seed)
     if problem.solution.shape[1] > limits.MAX_CELLS:
         raise LetgoError(f"{problem.solution.shape[1]} cells are more than this server takes ({limits.MAX_CELLS})")
     return task.format_clues(problem)[0]

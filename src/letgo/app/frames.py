@@ -74,9 +74,11 @@ class Look:
     @cached_property
     def state_certainty(self) -> Certainty:
         """Bayes' rule for the cell alone: what x_t says of its symbol if all were equally likely beforehand."""
+        path: Any = self.solver.path
+        if path.family != "gaussian":  # cells are open, with one symbol, or masked
+            return self.snapshot.x[..., : self.solver.task.symbols].float().amax(-1).cpu()
         t = torch.full((1, 1, 1), self.snapshot.t)
-        alpha, beta = float(self.solver.path.alpha(t)), float(self.solver.path.beta(t))
-        return self._posterior(self.snapshot.x, alpha, max(beta, 1e-3))
+        return self._posterior(self.snapshot.x, float(path.alpha(t)), max(float(path.beta(t)), 1e-3))
 
     def _posterior(self, x: State, alpha: float, beta: float) -> Certainty:
         symbols = torch.arange(self.solver.task.symbols, device=x.device)

@@ -81,7 +81,7 @@ class SolveJob(Job):
         self.pending.append(Lane(self, 0, seed))
 
     def step(self, lane: Lane, look: Look, row: int) -> None:
-        if bool(look.proposal_valid[row]):
+        if self.solver.task.has_rules and bool(look.proposal_valid[row]):
             self._close(lane, look, row, look.proposal)
 
     def last(self, lane: Lane, look: Look, row: int) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from letgo.app.limits import MAX_PUZZLE, MAX_SEED, MAX_SEEDS, MAX_SIGMA, MAX_STEPS, MAX_TRIES
 
 RuleName = Literal["ddpm", "ddim", "tweedie", "resample", "euler", "heun", "em", "em-decay"]
-TaskName = Literal["sudoku", "sudoku-extreme", "latin", "queens", "connectivity", "maze"]
+TaskName = Annotated[str, Field(min_length=1, max_length=100, description="The task of a model from /api/models")]
 ModelName = Annotated[
     str, Field(min_length=1, max_length=200, description="A name from /api/models; by default the task's own model")
 ]
@@ -132,9 +132,13 @@ class ModelCard(BaseModel):
     summary: str
     source: Literal["shipped", "local"]
     kind: Literal["grid", "queens", "graph", "maze"]
+    cells: int = Field(description="Cells of a board; a graph's are those of the size it was trained with")
     side: int = Field(description="Cells in a row; for a graph the nodes it was trained with")
+    rows: int = Field(description="Rows of the drawn board")
+    columns: int = Field(description="Columns of the drawn board")
     box: int = Field(description="Side of a Sudoku box, 0 where there are none")
-    letters: str = Field(description="How the symbols 0, 1, ... are written in a puzzle")
+    letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
+    separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
     steps: int = Field(description="Default number of sampler steps")
     regime: Regime
     example: Example
@@ -144,6 +148,7 @@ class ModelCard(BaseModel):
 class Models(BaseModel):
     models: list[ModelCard]
     default: str | None
+    failed: dict[str, str] = Field(description="Models that could not be read, and why")
 
 
 class Limits(BaseModel):
@@ -162,6 +167,7 @@ class Health(BaseModel):
     status: Literal["ok", "loading", "failed"]
     version: str
     detail: str | None = Field(default=None, description="Why loading failed")
+    failed: dict[str, str] = Field(description="Models that could not be read, and why")
     in_flight: int
     running_boards: int
     finished: int

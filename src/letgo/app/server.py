@@ -168,6 +168,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
             status=status,
             version=__version__,
             detail=catalog.failure,
+            failed=catalog.failed,
             in_flight=scheduler.in_flight() if scheduler else 0,
             running_boards=scheduler.running_boards() if scheduler else 0,
             finished=scheduler.finished if scheduler else 0,
@@ -186,7 +187,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
     def list_models() -> Models:
         """Every model that can be asked, with what a page needs to draw its boards."""
         _wait(catalog)
-        return Models(models=list(catalog.cards.values()), default=catalog.default)
+        return Models(models=list(catalog.cards.values()), default=catalog.default, failed=catalog.failed)
 
     @app.get("/api/puzzle", responses=ASKING | BUSY)
     def puzzle(

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from letgo import __version__
+from letgo.config import Config
 from letgo.machine import device_name
-from letgo.presets import Config
 
 
 def head(what: str, config: Config, device: torch.device, peak: float, bandwidth: float) -> dict[str, Any]:

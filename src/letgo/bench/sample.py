@@ -14,10 +14,10 @@ from letgo.bench.clock import Memory, builds, copy_bandwidth, matmul_peak, proce
 from letgo.bench.report import head, share, spread
 from letgo.bench.scheduler import agreement, make_scheduler, scheduler_loop
 from letgo.bench.work import Work
-from letgo.checkpoints import load_model, shipped
+from letgo.config import Config
+from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluate import instances
-from letgo.presets import Config
+from letgo.runs import load_model, shipped
 from letgo.solver import Solver
 
 
@@ -47,7 +47,7 @@ def bench_sample(
     plain = Solver(config, network, device.type, fast=False, threads=threads)
     batch = batch or (ours.default_batch() if gpu else 16)
     steps = steps or (200 if gpu else 20)
-    problem = instances(ours.task, None, batch, 0)
+    problem = source_of(ours.task).draw("test", None, batch, 0)
     precisions = {"ours": precision, "plain": plain.precision, "diffusers": plain.precision}
     peaks = {kind: matmul_peak(device, kind == "bf16") for kind in set(precisions.values())}
     work, peak = Work.of(config, problem[:1], gpu), peaks[precision]

@@ -12,10 +12,10 @@ from unittest import mock
 import torch
 from torch import nn
 
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.paths import CosinePath
 from letgo.pinning import Clues
-from letgo.presets import Config
 from letgo.rng import KERNEL, START, Noise
 from letgo.shapes import State
 from letgo.solver import Solver

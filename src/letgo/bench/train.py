@@ -14,9 +14,10 @@ import torch
 from letgo.bench.clock import Memory, builds, copy_bandwidth, matmul_peak, process_peak, race, seconds
 from letgo.bench.report import head, share, spread
 from letgo.bench.work import Work
-from letgo.presets import Config
+from letgo.config import Config
 from letgo.rng import data_rng
-from letgo.trainer import WARM_STEPS, Trainer, TrainingData
+from letgo.training.data import TrainingData
+from letgo.training.trainer import WARM_STEPS, Trainer
 
 BOARDS = 512  # training instances: speed does not depend on how many there are, and mazes take long to make
 OBJECTIVES = ("simple", "self-correction")
@@ -44,7 +45,7 @@ def bench_train(
     for objective, path in product(OBJECTIVES, paths):
         say(f"{objective}, {path}: warming up")
         memory, ours, case = Memory(device), path == "ours", replace(config, objective=objective)
-        trainer = Trainer(case, data, device, None if ours else False, range(seeds) if ours else ())
+        trainer = Trainer.of(case, data, None if ours else False, range(seeds) if ours else ())
         warm = WARM_STEPS + 4 if gpu and ours else 3
         first = seconds(partial(_advance, trainer, warm), device)
         notes[objective, path] = {"warm_up_seconds": round(first, 2), "peak_memory": memory.peak()}

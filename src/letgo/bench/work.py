@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from letgo.config import Config
 from letgo.objectives import simple_rows
-from letgo.presets import Config
 from letgo.shapes import State
 from letgo.tasks import Problem
 

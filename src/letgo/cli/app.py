@@ -23,6 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     queue = "requests under way or waiting (default 64)"
     parser.add_argument("--queue", type=options.at_least(1), default=64, help=queue)
     parser.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this host name too")
+    options.own_task(parser)
     options.common(parser)
 
 
@@ -67,8 +68,8 @@ def polite(server: Any, hang_up: Callable[[], None]) -> Any:
 
 def _refuse_broken(models: list[str], device: str) -> None:
     """A folder that cannot be read, or a device that is not there, is said now, not to whoever opens the page."""
-    from letgo.checkpoints import load_model
     from letgo.machine import pick_device
+    from letgo.runs import load_model
 
     pick_device(device)
     for model in models:

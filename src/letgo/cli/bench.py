@@ -29,10 +29,10 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from letgo.bench import bench_sample, bench_train, summary
-    from letgo.checkpoints import write_json
     from letgo.data.files import refuse_unwritable
     from letgo.machine import pick_device
     from letgo.presets import preset
+    from letgo.runs import write_json
 
     refuse_unwritable(args.out)
     config, device = preset(args.preset), pick_device(args.device)

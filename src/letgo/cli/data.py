@@ -65,7 +65,8 @@ def _make(args: argparse.Namespace) -> int:
     from letgo import __version__
     from letgo.data.check import sized_task
     from letgo.data.files import refuse_to_overwrite
-    from letgo.data.make import check_suffix, default_regime, make, save
+    from letgo.data.make import check_suffix, make, save
+    from letgo.data.source import source_of
     from letgo.progress import Progress
 
     if args.out == "-":
@@ -76,7 +77,7 @@ def _make(args: argparse.Namespace) -> int:
     meta = {
         "task": task.name,
         "size": args.size,
-        "regime": args.regime or default_regime(task),
+        "regime": args.regime or source_of(task).usual,
         "seed": args.seed,
         "count": args.count,
         "version": __version__,

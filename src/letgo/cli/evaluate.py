@@ -22,33 +22,30 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.report(parser)
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from letgo.checkpoints import own_name, write_json
     from letgo.data.files import refuse_unwritable
-    from letgo.evaluate import instances, own_clues
-    from letgo.evaluation import evaluate, part_of
+    from letgo.data.source import source_of
+    from letgo.evaluation import evaluate_model
     from letgo.progress import Progress
+    from letgo.runs import own_name, write_json
     from letgo.solver import load
 
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
-    problem = instances(solver.task, args.regime, args.count, args.seed, args.data)
-    sampler = solver.sampler(args.rule, args.steps, args.regime, **options.settings(args))
     options.warn_of_other_steps(solver, args.rule, args, args.regime)
-    own = args.regime in (None, *solver.task.regimes)
-    if solver.task.name == "sudoku-extreme" and args.data is None and own and not args.quiet:
-        print("letgo: minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data", file=sys.stderr)
+    if (remark := source_of(solver.task, args.data).remark(args.regime)) and not args.quiet:
+        print(f"letgo: {remark}", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
-    part = problem if args.shard is None else part_of(problem, args.shard)
-    measured = evaluate(solver, part, sampler, args.passes, args.seed, args.batch, show)
-    regime = "file" if own_clues(problem, solver.task) else args.regime or solver.task.regimes[0]
-    named = {"model": own_name(args.model), "regime": regime, "command": args.command_line, "shard": args.shard}
-    report = replace(measured, **named).as_dict()
+    names = ("rule", "regime", "steps", "count", "passes", "seed", "data", "shard", "batch")
+    given: dict[str, Any] = {name: getattr(args, name) for name in names} | options.settings(args)
+    measured = evaluate_model(solver, **given, progress=show)
+    report = replace(measured, model=own_name(args.model), command=args.command_line).as_dict()
     if args.out:
         write_json(args.out, report)
     print(json.dumps(report, indent=2) if args.json else summary(report))

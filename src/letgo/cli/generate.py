@@ -19,6 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--json", "one object with boards, their validity and the rate")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 

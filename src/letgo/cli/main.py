@@ -134,4 +134,8 @@ def dispatch(words: list[str]) -> int:
         prog = f"letgo {verb}" if verb else "letgo"
         raise LetgoError(f"unrecognized arguments: {' '.join(rest)}; see `{prog} --help`")
     args.command_line = "letgo " + shlex.join(words)
+    if getattr(args, "own_task", None) is not None:
+        from letgo import tasks
+
+        args.own_task = tasks.load(args.own_task)
     return import_module(f"letgo.cli.{args.command}").run(args)

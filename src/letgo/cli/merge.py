@@ -15,11 +15,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import read_json, write_json
     from letgo.cli.evaluate import summary
     from letgo.data.files import refuse_unwritable
     from letgo.errors import LetgoError
     from letgo.report import Report
+    from letgo.runs import read_json, write_json
 
     refuse_unwritable(args.out)
     parts = []

@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import locate, read_json, shipped
+    from letgo.runs import locate, read_json, shipped
 
     rows = []
     for name in shipped():

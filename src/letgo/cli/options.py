@@ -109,6 +109,11 @@ def common(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--debug", "show the traceback of an error")
 
 
+def own_task(parser: argparse.ArgumentParser) -> None:
+    text = "a task of one's own: the class that this file defines"
+    parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
+
+
 def device(parser: argparse.ArgumentParser, default: str = "auto", text: str = "auto, cpu, cuda or mps") -> None:
     parser.add_argument("--device", default=default, help=text)
 

@@ -25,11 +25,6 @@ FORMATS = """puzzles, one per word or line (docs/formats.md has an example of ea
   maze            rows joined by /: # wall, . open, S start, G goal; o is the path in an answer
 """
 
-# 21 clues. With `sudoku-baseline` and seed 0, DDPM ends in a broken board here and Tweedie in a valid one.
-EXAMPLES = {
-    "sudoku": ".6..........6.......9..43.....9...5......7.4....8.....84.1.5.......8.93469.4.....",
-}
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = FORMATS, argparse.RawDescriptionHelpFormatter
@@ -43,14 +38,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--json", "one JSON object per puzzle")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
+    options.own_task(parser)
     options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import shipped
-    from letgo.data.puzzles import read_puzzles
-    from letgo.evaluate import instances
+    from letgo.data.puzzles import parse_puzzles, read_puzzles
+    from letgo.data.source import source_of
     from letgo.progress import Progress
+    from letgo.runs import shipped
     from letgo.tasks import TASKS
 
     started = time.perf_counter()
@@ -68,11 +64,12 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None:
         problem = read_puzzles(args.file, solver.task)
     elif puzzles:
-        problem = _parse_words(solver, puzzles)
-    elif solver.task.cells == 81 and solver.task.name in EXAMPLES:
-        problem = solver.task.parse(EXAMPLES[solver.task.name])
+        places = ["the puzzle"] if len(puzzles) == 1 else [f"puzzle {i + 1}" for i in range(len(puzzles))]
+        problem = parse_puzzles(zip(places, puzzles, strict=True), solver.task)
     else:
-        problem = instances(solver.task, None, 1, args.seed)
+        source = source_of(solver.task)
+        puzzle = source.look.example
+        problem = source.draw("test", None, 1, args.seed) if puzzle is None else solver.task.parse(puzzle)
     tries = args.tries or (1 if args.no_verify else 10)
     show = Progress("solved", args.progress, args.quiet or len(problem) == 1)
     options.warn_of_other_steps(solver, args.rule, args)
@@ -97,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     """NAME is a task or a model; a first word that is neither is a puzzle."""
-    from letgo.checkpoints import is_folder, shipped
     from letgo.presets import PRESETS
+    from letgo.runs import is_folder, shipped
     from letgo.tasks import TASKS
 
     if not words or words[0] == "":
@@ -107,21 +104,6 @@ def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     if known or words[0].startswith("hub:") or is_folder(Path(words[0].rpartition("@")[0] or words[0])):
         return words[0], words[1:]
     return None, words
-
-
-def _parse_words(solver: Solver, puzzles: list[str]) -> Problem:
-    from letgo.tasks import Problem
-
-    problems = []
-    for number, text in enumerate(puzzles, 1):
-        try:
-            problems.append(solver.task.parse(text))
-        except LetgoError as error:
-            where = f"puzzle {number}" if len(puzzles) > 1 else "the puzzle"
-            raise LetgoError(f"{where}: {error}") from None
-        if problems[-1].solution.shape != problems[0].solution.shape:
-            raise LetgoError(f"puzzle {number} has another size than puzzle 1; solve them one size at a time")
-    return Problem.cat(problems)
 
 
 def _print_answers(

@@ -45,11 +45,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--plain", "no compilation")
     options.batch(parser, None)
     options.report(parser, "write here instead of RUN/tune-RULE.json and leave RUN as it is")
+    options.own_task(parser)
     options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import all_locked, locate
+    from letgo.runs import all_locked, locate
 
     _refuse(args)
     folders = [locate(name)[0] for name in args.runs] if args.out is None else []
@@ -59,33 +60,33 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from letgo.checkpoints import tuning_file, write_json
-    from letgo.evaluate import instances
+    from letgo.data.source import source_of
+    from letgo.runs import Run, write_json
     from letgo.solver import load
-    from letgo.tune import advice, data_used, keep_checkpoint, refuse_other_splits, together
+    from letgo.tune import advice, together
 
     solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
     first = solvers[0]
     for name, solver in zip(args.runs, solvers, strict=True):
         if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
             raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
-    task = first.task
-    usual = "valid" if "valid" in task.regimes else task.regimes[0]
+    source = source_of(first.task, args.data)
+    usual = "valid" if "valid" in source.regimes else source.regimes[0]
     regime = args.regime or usual
-    refuse_other_splits(task, args.data)
-    problem = instances(task, regime, args.count, args.seed, args.data, purpose="valid")
+    source.check_tuning()
+    problem = source.draw("valid", regime, args.count, args.seed)
     pick = not args.as_is and regime == usual
     found = [_tune(args, *run, problem, pick) for run in zip(args.runs, solvers, strict=True)]
-    about = {"regime": regime, "data": data_used(task, args.data), "command": args.command_line}
+    about = {"regime": regime, "data": source.identity("valid"), "command": args.command_line}
     alone = {"checkpoint": found[0].picked} if len(found) == 1 else {"runs": args.runs}
     table = {**together([tuned.table for tuned in found]), **alone, **about}
     if args.out is not None:
         write_json(args.out, table)
     for tuned in found if args.out is None else ():
-        if tuned.picked is not None:
-            keep_checkpoint(tuned.folder, tuned.picked)
-        path = tuning_file(tuned.folder, args.rule, None if regime == usual else regime)
-        write_json(path, {**table, "checkpoint": tuned.picked})
+        run, picked = Run.load(tuned.folder), tuned.picked
+        if picked is not None:  # it becomes the run's model, so that this is measured as it was tuned
+            run.export(picked["step"], picked["weights"], {"checkpoint": picked})
+        run.save_tuning(args.rule, None if regime == usual else regime, {**table, "checkpoint": picked})
     print(json.dumps(table if args.json else table["best"]))
     if (said := advice(table)) and not args.quiet:
         print(f"letgo: {said}", file=sys.stderr)
@@ -94,8 +95,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _refuse(args: argparse.Namespace) -> None:
     """What can be told to be wrong before anything is loaded."""
-    from letgo.checkpoints import locate, own_name, shipped
     from letgo.data.files import refuse_unwritable
+    from letgo.runs import locate, own_name, shipped
 
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out")
@@ -113,8 +114,8 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem, pick: bool) -> Tuned:
-    from letgo.checkpoints import locate
     from letgo.progress import Progress
+    from letgo.runs import Run, locate
     from letgo.solver import Solver
     from letgo.tune import grid_of, pick_checkpoint, tune
 
@@ -128,7 +129,7 @@ def _tune(args: argparse.Namespace, name: str, solver: Solver, problem: Problem,
             network.load_state_dict(weights)
             return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
 
-        found = pick_checkpoint(build, folder, problem, args.steps, args.seed, args.batch, show)
+        found = pick_checkpoint(build, Run.load(folder), problem, args.steps, args.seed, args.batch, show)
         solver, picked = found or (solver, None)
         show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)

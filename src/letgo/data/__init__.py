@@ -1,13 +1,14 @@
-"""Readers and writers of data files; `load_problems` is the one door to all that hold puzzles."""
+"""Where instances come from (`source_of`), and readers and writers of data files."""
 
-from letgo.data.load import load_problems
 from letgo.data.mnist import Mnist, read_mnist
 from letgo.data.puzzles import read_puzzles
+from letgo.data.source import Source, load_problems, source_of
 from letgo.data.store import load_npz
 from letgo.data.sudoku_extreme import SudokuTable, read_sudoku_extreme, sample_by_source
 
 __all__ = [
     "Mnist",
+    "Source",
     "SudokuTable",
     "load_npz",
     "load_problems",
@@ -15,4 +16,5 @@ __all__ = [
     "read_puzzles",
     "read_sudoku_extreme",
     "sample_by_source",
+    "source_of",
 ]

@@ -27,6 +27,12 @@ def place(path: FilePath, line: int | None = None) -> str:
     return name if line is None else f"{name}, line {line}"
 
 
+def file_kind(path: FilePath) -> str:
+    """'npz', 'csv' or 'txt'; .gz may follow."""
+    name = str(path).lower().removesuffix(".gz")
+    return next((kind for kind in ("npz", "csv") if name.endswith(f".{kind}")), "txt")
+
+
 @contextmanager
 def _faults_of(path: FilePath) -> Iterator[None]:
     """What the operating system and gzip complain about, as one line."""

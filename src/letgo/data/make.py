@@ -12,22 +12,11 @@ from typing import IO, Any, cast
 import numpy as np
 
 from letgo.data.columns import HEADER
-from letgo.data.files import FilePath, place, refuse_to_overwrite, written_atomically
-from letgo.data.load import file_kind
-from letgo.data.maze_hard import maze_texts
+from letgo.data.files import FilePath, file_kind, place, refuse_to_overwrite, written_atomically
+from letgo.data.source import source_of
 from letgo.data.store import write_npz
-from letgo.data.sudoku_extreme import CELLS
 from letgo.errors import LetgoError
-from letgo.tasks.connectivity import Connectivity
-from letgo.tasks.maze import Maze
-from letgo.tasks.problem import Problem, Task
-from letgo.tasks.queens import Queens
-from letgo.tasks.sudoku import Sudoku
-from letgo.tasks.sudoku_search import minimal_puzzles
-
-AT_ONCE, LARGE_AT_ONCE = 1024, 64  # instances between two signs of progress; part of what a seed means
-LARGE = 256  # cells: 16x16 Sudokus and mazes are slow to find
-MINIMAL = "minimal"
+from letgo.tasks.task import Problem, Task
 
 
 def make(
@@ -37,37 +26,18 @@ def make(
     regime: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Problem:
-    """`count` solved instances, all from the seed; `regime` as in Table 2, or 'minimal' for Sudoku."""
+    """`count` solved instances, all from the seed; `regime` as in Table 2."""
     if count < 1:
         raise LetgoError(f"--count {count}: expected at least 1")
     if seed < 0:
         raise LetgoError(f"--seed {seed}: expected 0 or more")
-    rng, regime = np.random.default_rng(seed), regime or default_regime(task)
-    at_once, parts = LARGE_AT_ONCE if task.cells >= LARGE else AT_ONCE, []
-    if isinstance(task, Queens) and regime == "train":
-        at_once = count  # no board of the training split twice
+    source, rng = source_of(task), np.random.default_rng(seed)
+    regime = regime or source.usual
+    at_once, parts = source.at_once(regime), []
     for start in range(0, count, at_once):
-        parts.append(_instances(task, min(at_once, count - start), rng, regime))
+        parts.append(source.generate("test", regime, min(at_once, count - start), rng))
         progress(min(start + at_once, count), count)
     return Problem.cat(parts)
-
-
-def default_regime(task: Task) -> str:
-    """The task's first; sudoku-extreme's puzzles are minimal and unique, as nearly all of that data set."""
-    if isinstance(task, Connectivity):
-        return str(task.size)  # its regimes are sizes
-    return MINIMAL if task.name == "sudoku-extreme" else task.regimes[0]
-
-
-def _instances(task: Task, count: int, rng: np.random.Generator, regime: str) -> Problem:
-    if isinstance(task, Queens) and regime != "train":
-        task = task.split("test")  # boards that no training split holds
-    if regime != MINIMAL:
-        return task.generate(count, rng, regime)
-    if not isinstance(task, Sudoku):
-        raise LetgoError(f"--regime minimal is for Sudoku; {task.name} has {', '.join(task.regimes)}")
-    boards, _ = task.solved(count, rng)
-    return minimal_puzzles(boards, rng)
 
 
 def save(path: FilePath, problem: Problem, task: Task, meta: dict[str, Any], force: bool = False) -> None:
@@ -80,7 +50,7 @@ def save(path: FilePath, problem: Problem, task: Task, meta: dict[str, Any], for
         elif file_kind(path) == "csv":
             stream.write(_csv(problem, task, f"letgo_{meta['regime']}").encode())
         else:
-            stream.write("".join(f"{line}\n" for line in puzzle_lines(problem, task)).encode())
+            stream.write("".join(f"{line}\n" for line in task.format_clues(problem)).encode())
 
 
 def check_suffix(path: FilePath, task: Task) -> None:
@@ -88,17 +58,8 @@ def check_suffix(path: FilePath, task: Task) -> None:
     name = str(path).lower()
     if not name.endswith((".npz", ".csv", ".csv.gz", ".txt", ".txt.gz")):
         raise LetgoError(f"{place(path)}: unknown suffix; choose .npz, .csv, .csv.gz, .txt or .txt.gz")
-    in_columns = isinstance(task, Maze) or (isinstance(task, Sudoku) and task.cells == CELLS)
-    if file_kind(path) == "csv" and not in_columns:
+    if file_kind(path) == "csv" and not source_of(task).has_csv:
         raise LetgoError(f"{place(path)}: .csv is for 9x9 Sudokus and mazes, not {task.name}; use .npz or .txt")
-
-
-def puzzle_lines(problem: Problem, task: Task) -> list[str]:
-    """The puzzles without their answers, as `task.parse` reads them."""
-    format_clues = getattr(task, "format_clues", None)
-    if format_clues is None:
-        raise LetgoError(f"the task {task.name} cannot write puzzles without answers; use .npz")
-    return format_clues(problem)
 
 
 def _csv(problem: Problem, task: Task, source: str) -> str:
@@ -106,10 +67,7 @@ def _csv(problem: Problem, task: Task, source: str) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    if isinstance(task, Maze):
-        questions, answers = maze_texts(problem)
-    else:
-        questions, answers = puzzle_lines(problem, task), task.format(problem.solution, problem)
+    questions, answers = source_of(task).csv_texts(problem)
     writer.writerows([source, *texts, ""] for texts in zip(questions, answers, strict=True))
     return text.getvalue()
 

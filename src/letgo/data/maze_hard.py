@@ -10,10 +10,11 @@ import torch
 
 from letgo.data.columns import Row, alphabet, cells, read_columns
 from letgo.data.files import FilePath
+from letgo.data.source import Source
 from letgo.errors import LetgoError
 from letgo.shapes import Symbols
-from letgo.tasks.maze import GOAL, OPEN, PATH, START, WALL, Maze
-from letgo.tasks.problem import Problem
+from letgo.tasks.maze import GOAL, OPEN, PATH, START, WALL
+from letgo.tasks.task import Problem, Task
 
 SYMBOLS = {"#": WALL, " ": OPEN, "S": START, "G": GOAL, "o": PATH}
 CHARACTERS = np.array(sorted(SYMBOLS, key=SYMBOLS.__getitem__))
@@ -21,22 +22,30 @@ ANSWER = alphabet(SYMBOLS)
 QUESTION = alphabet({character: code for character, code in SYMBOLS.items() if code != PATH})
 
 
-def read_maze_hard(path: FilePath, task: Maze) -> Problem:
+class Mazes(Source):
+    """Mazes, whose files are Maze-Hard's."""
+
+    hub = "maze-hard"
+    has_csv = True
+
+    def read_csv(self, path: FilePath) -> Problem:
+        return read_maze_hard(path, self.task)
+
+    def csv_texts(self, problem: Problem) -> tuple[list[str], list[str]]:
+        question = torch.where(problem.given, problem.solution, OPEN)
+        return _texts(question), _texts(problem.solution)
+
+
+def read_maze_hard(path: FilePath, task: Task) -> Problem:
     """Every row, checked: walls, S and G are given, and the path cells of the answer join S and G."""
     return Problem.cat(read_columns(path, lambda rows: _parse(rows, task)))
-
-
-def maze_texts(problem: Problem) -> tuple[list[str], list[str]]:
-    """Questions and answers as the files write them."""
-    question = torch.where(problem.given, problem.solution, OPEN)
-    return _texts(question), _texts(problem.solution)
 
 
 def _texts(boards: Symbols) -> list[str]:
     return ["".join(row) for row in CHARACTERS[boards.numpy()]]
 
 
-def _parse(rows: list[Row], task: Maze) -> Problem:
+def _parse(rows: list[Row], task: Task) -> Problem:
     _, questions, answers, _ = zip(*rows, strict=True)
     question = cells("question", questions, task.cells, QUESTION)
     answer = cells("answer", answers, task.cells, ANSWER)

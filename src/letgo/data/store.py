@@ -14,7 +14,7 @@ from torch import Tensor
 from letgo import tasks
 from letgo.data.files import FilePath, open_bytes, place
 from letgo.errors import LetgoError
-from letgo.tasks.problem import Problem, Task
+from letgo.tasks.task import Problem, Task
 
 CHECKED_AT_ONCE = 4096  # boards; a maze has 900 cells
 
@@ -41,15 +41,14 @@ def load_npz(path: FilePath, task: Task) -> Problem:
         raise LetgoError(
             f"{place(path)}: made for the task {made_for}, not {task.name}; name that task, or give another file"
         )
-    problem = _problem(path, arrays)
+    problem = _problem(path, arrays, task)
     _check_boards(path, problem, task)
     return problem
 
 
 def _same_rules(made_for: str, task: Task) -> bool:
     """sudoku and sudoku-extreme differ in their clues only."""
-    same_class = made_for in tasks.TASKS and isinstance(task, type(tasks.get(made_for)))
-    return same_class or made_for == task.name
+    return made_for == task.name or (tasks.find(made_for) is not None and type(tasks.get(made_for)) is type(task))
 
 
 def npz_meta(path: FilePath) -> dict[str, Any]:
@@ -80,21 +79,21 @@ def _arrays(path: FilePath) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _problem(path: FilePath, arrays: dict[str, np.ndarray]) -> Problem:
+def _problem(path: FilePath, arrays: dict[str, np.ndarray], task: Task) -> Problem:
     boards, given = arrays["boards"], arrays["given"]
     if boards.ndim != 2 or boards.dtype != np.uint8 or given.dtype != bool or given.shape != boards.shape:
         found = f"boards {boards.dtype}{boards.shape}, given {given.dtype}{given.shape}"
         raise LetgoError(f"{place(path)}: expected boards uint8 and given bool of one shape, got {found}")
     if not len(boards):
         raise LetgoError(f"{place(path)}: no boards in it")
-    return Problem(torch.from_numpy(boards.astype(np.int64)), torch.from_numpy(given), _context(path, arrays))
+    return Problem(torch.from_numpy(boards.astype(np.int64)), torch.from_numpy(given), _context(path, arrays, task))
 
 
-def _context(path: FilePath, arrays: dict[str, np.ndarray]) -> Tensor | None:
+def _context(path: FilePath, arrays: dict[str, np.ndarray], task: Task) -> Tensor | None:
     context = arrays.get("context")
     if context is None:
-        if _meta(path, arrays)["task"] == "connectivity":
-            raise LetgoError(f"{place(path)}: it has no array 'context', the graphs' adjacency; make it again")
+        if task.context:
+            raise LetgoError(f"{place(path)}: it has no array 'context', {task.context}; make it again")
         return None
     boards = arrays["boards"]
     if context.ndim != 3 or context.reshape(len(context), -1).shape != boards.shape:

@@ -6,17 +6,21 @@ puzzles2_17_clue,2..1....5...8......7.....4.1......(81 characters),2861943759458
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, UInt8
 
 from letgo.data.columns import Row, alphabet, cells, read_columns, whole_numbers
-from letgo.data.files import FilePath
+from letgo.data.files import FilePath, file_kind
+from letgo.data.source import Source, clue_counts, held_out, lends_rows, split_file
 from letgo.errors import LetgoError
-from letgo.tasks.problem import Problem
+from letgo.rng import data_rng
 from letgo.tasks.sudoku_grid import units
+from letgo.tasks.task import Look, Problem, Task
 
 CELLS, BLANK = 81, 9
 DIGITS = {str(digit + 1): digit for digit in range(9)}
@@ -65,6 +69,84 @@ class SudokuTable:
         return np.array(self.source_names)[self.source_ids]
 
 
+class Sudokus(Source):
+    """Sudokus with random clues; the boards of a .csv are those of Sudoku-Extreme."""
+
+    hub = "sudoku-extreme"
+
+    @property
+    def has_csv(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.task.cells == CELLS
+
+    def read_csv(self, path: FilePath) -> Problem:
+        return read_sudoku_extreme(path).problem if self.has_csv else super().read_csv(path)
+
+    def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
+        """Of a .csv also where its rows come from and how hard they are."""
+        if file_kind(path) != "csv":
+            return super().inspect(path, sample)
+        table = read_sudoku_extreme(path)
+        counts = np.bincount(table.source_ids, minlength=len(table.source_names)).tolist()
+        chosen = np.random.default_rng(0).permutation(len(table))[: max(sample, 0)]
+        return {
+            **clue_counts(table.given),
+            "sources": dict(zip(table.source_names, counts, strict=True)),
+            "ratings": _spread(table.ratings[table.ratings >= 0]),
+            **self.task.facts(table[chosen].problem, sample),
+        }
+
+
+class SudokuExtreme(Sudokus):
+    """Sudokus with the clues of Sudoku-Extreme; without its files, minimal puzzles with one solution, as it has."""
+
+    def __init__(self, task: Task, data: str | None = None):
+        super().__init__(task, data)
+        self.usual, self.counts = "minimal", None
+        self.keeps_clues = self.seeded = True  # a file may be sampled by source
+
+    @property
+    def look(self) -> Look:
+        return replace(super().look, title="Sudoku Extreme", example=None)
+
+    def generate(self, split: str, regime: str, count: int, rng: np.random.Generator) -> Problem:
+        return super().generate(split, "minimal" if regime in (*self.regimes, "train") else regime, count, rng)
+
+    def training(self, count: int, seed: int) -> Problem:
+        """All rows of a file, but `count` by source of one with made-up sources.
+
+        Such a file does not have the sources' own shares; the hub's has, and is taken whole.
+        """
+        folder = None if self.data is None else self._folder()
+        path = split_file(folder, "train") if folder is not None else self.data
+        if path is None or file_kind(path) != "csv":
+            return super().training(count, seed)
+        table = read_sudoku_extreme(path)
+        if lends_rows(Path(path)):
+            table = table[: len(table) - held_out(len(table))]
+        made_up = any(name.startswith("generated_") for name in table.source_names)
+        sampled = made_up and has_all_groups(table)
+        return (sample_by_source(table, count, data_rng(seed, "train")) if sampled else table).problem
+
+    def check_training(self) -> None:
+        if self.data is None:
+            raise LetgoError(
+                "sudoku-extreme learns from its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`), "
+                "or --boards N for N minimal puzzles of our own, at about 200 a second"
+            )
+
+    def check_tuning(self) -> None:
+        if self.data is None:
+            raise LetgoError(
+                "sudoku-extreme is tuned on its data set: give --data FOLDER (`letgo data fetch sudoku-extreme`); "
+                "minimal puzzles of our own are much easier"
+            )
+        super().check_tuning()
+
+    def remark(self, regime: str | None) -> str:
+        own = self.data is None and regime in (None, *self.regimes)
+        return "minimal puzzles of our own, easier than Sudoku-Extreme's; for those give --data" if own else ""
+
+
 def read_sudoku_extreme(path: FilePath) -> SudokuTable:
     """Every row of a .csv or .csv.gz, checked: legal cells; the answer keeps the clues and the rules."""
     return _cat(read_columns(path, _parse))
@@ -90,6 +172,12 @@ def sample_by_source(
 def has_all_groups(table: SudokuTable) -> bool:
     """Whether every group of SHARES has rows, so that `sample_by_source` can draw from it."""
     return all(len(_rows_of(table, group)) for group in SHARES)
+
+
+def _spread(values: np.ndarray) -> dict[str, Any] | None:
+    if not len(values):
+        return None
+    return {"min": int(values.min()), "mean": round(float(values.mean()), 2), "max": int(values.max())}
 
 
 def _parse(rows: list[Row]) -> SudokuTable:

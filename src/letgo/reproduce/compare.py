@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from letgo.metrics import Rate, Score, number, pool
-from letgo.paper import STEPS, TABLE1, TABLE8, Cell, Number
 from letgo.presets import PRESETS
+from letgo.reproduce.paper import STEPS, TABLES, Cell, Number
 from letgo.reproduce.store import NOTES, STAND_IN, Report, Store, rows_of
 
 ALIKE = ("task_options", "codec", "path")  # what another recipe must share with the paper's
@@ -25,12 +25,17 @@ class Result:
 
     cell: Cell
     reports: dict[int, Report]  # by training seed
-    value: float
-    low: float | None
-    high: float | None
-    n: int
+    score: Score
     std: float | None  # between training seeds
     all_steps: tuple[int, ...]  # optimiser steps of the runs, as far as known
+
+    @property
+    def value(self) -> float:
+        return number(self.score["value"])
+
+    @property
+    def n(self) -> int:
+        return int(self.score["n"] or 0)
 
     @property
     def steps(self) -> int | None:
@@ -40,10 +45,6 @@ class Result:
     def of(self, seed: int) -> float:
         """One training seed's value."""
         return self.cell.table.unit * number(self.reports[seed][self.cell.column.score]["value"])
-
-    @property
-    def difference(self) -> float:
-        return self.value - self.cell.paper.value
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,13 @@ def result(store: Store, cell: Cell, model: str | None = None) -> Result | None:
     reports = store.seeds(cell, model)
     if not reports:
         return None
-    scores: list[Score] = [report[cell.column.score] for report in reports.values()]
-    pooled = together(list(reports.values()), cell.column.score)
-    unit = cell.table.unit
-    values = [unit * number(score["value"]) for score in scores]
+    pooled, unit = together(list(reports.values()), cell.column.score), cell.table.unit
+    score = {key: None if pooled[key] is None else unit * number(pooled[key]) for key in ("low", "high")}
+    score["value"] = unit * number(pooled["value"])
+    values = [unit * number(report[cell.column.score]["value"]) for report in reports.values()]
     steps = tuple(s for s in map(store.trained_steps, reports.values()) if s is not None)
-    low, high = (None if pooled[end] is None else unit * float(pooled[end] or 0) for end in ("low", "high"))
-    return Result(
-        cell,
-        reports,
-        unit * number(pooled["value"]),
-        low,
-        high,
-        int(pooled["n"] or 0),
-        statistics.stdev(values) if len(values) > 1 else None,
-        steps,
-    )
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Result(cell, reports, {**score, "n": pooled["n"]}, std, steps)
 
 
 def steps_span(steps: Sequence[int]) -> str:
@@ -132,7 +124,7 @@ def same_training(name: str, found: Result, cell: Cell) -> bool:
         return False
     facts = {(r.get("task"), r.get("objective")) for r in found.reports.values()}
     wanted = "simple" if cell.objective == "baseline" else "self-correction"
-    return facts == {(cell.column.model, wanted)}
+    return facts == {(cell.column.task, wanted)}
 
 
 def reference(found: Result) -> tuple[Number, str, float]:
@@ -142,23 +134,18 @@ def reference(found: Result) -> tuple[Number, str, float]:
     spread between seeds. They were sampled with 500 steps, so a cell with 200 need not exceed the paper's own figure.
     """
     cell = found.cell
-    spread = cell.paper.std or 0.0
-    if cell.table is TABLE8:
+    spread, early = cell.paper.std or 0.0, TABLES.get(cell.column.early)
+    if cell.table.within_spread:
         return cell.paper, "the paper", spread
     if cell.table.lower_is_better:
         return cell.paper, "the paper", EXCESS * cell.paper.value + spread + ROUNDING
-    if cell.table is TABLE1 and cell.column.key == "sudoku-21" and not long_run(found):
-        for other in TABLE8.cells():
-            early = other.paper.value / other.table.unit
-            if (other.rule, other.objective) == (cell.rule, cell.objective) and early < cell.paper.value:
-                return Number(early), "Table 8, after 200,000 steps", (other.paper.std or 0.0) / other.table.unit
-            if (other.rule, other.objective) == (cell.rule, cell.objective):
-                return cell.paper, f"the paper after {STEPS:,} steps", spread
+    short = found.steps is None or found.steps < LONG
+    if short and early and early.columns[0].score == cell.column.score and cell.rule in early.values[cell.objective]:
+        then = Cell(early, early.columns[0], cell.rule, cell.objective).paper
+        if then.value / early.unit < cell.paper.value:
+            return Number(then.value / early.unit), "Table 8, after 200,000 steps", (then.std or 0.0) / early.unit
+        return cell.paper, f"the paper after {STEPS:,} steps", spread
     return cell.paper, "the paper", MARGIN * cell.table.unit
-
-
-def long_run(found: Result) -> bool:
-    return found.steps is not None and found.steps >= LONG
 
 
 def miss(store: Store, found: Result) -> Miss | None:
@@ -173,19 +160,14 @@ def miss(store: Store, found: Result) -> Miss | None:
     return Miss(f"{source}: {target.value:g}", why(store, found, limit))
 
 
-def remark(store: Store, about: str) -> list[str]:
-    """What was written about a task's models, a table, or `all` results."""
-    return [note["text"] for note in store.reports(NOTES) if note.get("about") == about]
-
-
 def why(store: Store, found: Result, limit: float) -> str:
     """A written note where there is one for that run, else what is known to differ from the paper's."""
     for note in store.reports(NOTES):
         if found.cell.name in note.get("cells", ()) and note["training_steps"] in (None, found.steps):
             return note["text"]
     reasons = []
-    lower = found.cell.table.lower_is_better
-    if found.low is not None and found.high is not None and (found.low <= limit if lower else found.high >= limit):
+    nearest = found.score["low" if found.cell.table.lower_is_better else "high"]
+    if nearest is not None and (nearest <= limit if found.cell.table.lower_is_better else nearest >= limit):
         reasons.append(f"the interval still reaches the limit, {limit:.3g}")
     theirs = found.cell.column.at or STEPS
     if found.steps is not None and found.steps < theirs:
@@ -197,10 +179,10 @@ def why(store: Store, found: Result, limit: float) -> str:
     fewest = min(int(report["count"]) for report in found.reports.values())
     if fewest < found.cell.column.count:
         reasons.append(f"measured on {fewest} instances of {found.cell.column.count}")
-    if found.cell.column.model == "sudoku-extreme":
+    if found.cell.column.file:
         reasons.append(data_text(next(iter(found.reports.values()))))
-    if found.cell.column.model == "maze":
-        reasons.append("the mazes are not Table 7's")
+    if found.cell.column.caveat:
+        reasons.append(found.cell.column.caveat)
     sentence = "; ".join(reasons) or "no known reason yet"
     return sentence[0].upper() + sentence[1:] + "."
 

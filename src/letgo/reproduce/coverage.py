@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from letgo import __version__, metrics
-from letgo.checkpoints import shipped
+from letgo import metrics
 from letgo.errors import LetgoError
-from letgo.machine import device_name
-from letgo.paper import (
-    O3_CLUES,
-    O3_DRAWS,
-    O3_PUZZLES,
-    O3_SOLUTIONS,
-    QUEENS_BOARDS,
-    QUEENS_SAMPLES,
-    QUEENS_TRAINING,
-    TABLE15,
-)
-from letgo.reproduce.measure import Session, about, settings_for
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, Report
+from letgo.reproduce.paper import O3_CLUES, O3_SOLUTIONS, QUEENS_BOARDS, QUEENS_TRAINING
+from letgo.reproduce.store import Report
 from letgo.rng import data_rng
 from letgo.shapes import Symbols
 from letgo.solver import Solver
 from letgo.tasks import Problem
-from letgo.tasks.problem import random_masks
-from letgo.tasks.queens import Queens, all_boards, train_split
+from letgo.tasks.queens import all_boards, train_split
 from letgo.tasks.sudoku import Sudoku
 from letgo.tasks.sudoku_search import completions, count_solutions
+from letgo.tasks.task import random_masks
 
 CPU_CHUNK = 1024
+Advance = Callable[[int, int], None]
 
 
 def distinct_boards(
     solver: Solver,
     rule: str,
     samples: int,
-    steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     chunk: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Advance | None = None,
 ) -> tuple[Int[Tensor, "distinct"], int]:
     """Keys of the distinct valid boards among unconditional samples, and how many samples were valid.
 
@@ -55,7 +41,7 @@ def distinct_boards(
     if samples < 1:
         raise LetgoError(f"{samples} samples: ask for at least 1")
     chunk = min(samples, chunk or (CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch()))
-    sampler = solver.sampler(rule, steps, solver.generation)
+    sampler = solver.sampler(rule, regime=solver.generation)
     problem = solver.empty(chunk)
     found, valid = torch.empty(0, dtype=torch.long), 0
     for attempt in range(-(-samples // chunk)):
@@ -69,39 +55,28 @@ def distinct_boards(
     return found, valid
 
 
-def training_boards(task: Queens) -> Symbols:
+def training_boards(size: int) -> Symbols:
     """The split of App. D for N = 14; for smaller boards the same share of all."""
-    if task.size == 14:
+    if size == 14:
         return train_split()[0]
-    return train_split(task.size, len(all_boards(task.size)) * QUEENS_TRAINING // QUEENS_BOARDS)[0]
+    return train_split(size, len(all_boards(size)) * QUEENS_TRAINING // QUEENS_BOARDS)[0]
 
 
-def coverage_report(solver: Solver, rule: str, samples: int, seed: int = 0, **options: Any) -> Report:
-    """Distinct valid boards inside and outside the training split, beside what uniform draws would give."""
-    task = solver.task
-    if not isinstance(task, Queens):
-        raise LetgoError(f"coverage is counted for queens, whose boards can all be listed; not for {task.name}")
-    used = solver.sampler(rule, regime=solver.generation).settings
-    started = time.perf_counter()
-    found, valid = distinct_boards(solver, rule, samples, seed=seed, **options)
-    seconds = time.perf_counter() - started
-    training, total = metrics.board_keys(training_boards(task), task.symbols), len(all_boards(task.size))
+def coverage_report(
+    solver: Solver, rule: str, samples: int, seed: int = 0, batch: int | None = None, progress: Advance | None = None
+) -> Report:
+    """Distinct valid boards of N queens inside and outside the training split, beside what uniform draws would give."""
+    size, symbols = solver.task.cells, solver.task.symbols
+    found, valid = distinct_boards(solver, rule, samples, seed, batch, progress=progress)
+    training, total = metrics.board_keys(training_boards(size), symbols), len(all_boards(size))
     everything = torch.ones(len(found), dtype=torch.bool)
     share = metrics.coverage(found[:, None], everything, training[:, None], total)
     return {
-        "task": task.name,
-        "rule": rule,
-        "settings": used,
-        "steps": solver.steps(options.get("steps")),
         "samples": samples,
-        "seed": seed,
         "validity": metrics.Rate(valid, samples).as_dict(),
         "distinct": {"inside": share.inside.successes, "outside": share.outside.successes},
         "coverage": share.as_dict(),
         "if_uniform": metrics.expected_distinct(total, valid) / total,
-        "seconds": round(seconds, 3),
-        "device": device_name(solver.device),
-        "version": __version__,
     }
 
 
@@ -126,17 +101,14 @@ def solutions_report(
     solutions: list[Symbols],
     draws: int,
     rule: str = "tweedie",
-    steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Advance | None = None,
 ) -> Report:
     """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
-    sampler = solver.sampler(rule, steps)
-    started = time.perf_counter()
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
-    boards = solver.codec.decode(solver.sample(each, sampler, seed, batch=batch, progress=progress))
-    seconds = time.perf_counter() - started
+    x = solver.sample(each, solver.sampler(rule), seed, batch=batch, progress=progress)
+    boards = solver.codec.decode(x)
     counts = [
         (mine[:, None] == theirs).all(2).sum(0)  # draws that equal each solution
         for mine, theirs in zip(boards.split(draws), solutions, strict=True)
@@ -145,13 +117,8 @@ def solutions_report(
     total, found = sum(map(len, counts)), sum(int((c > 0).sum()) for c in counts)
     drawn = [(c, v) for c, v in zip(counts, valid, strict=True) if v]
     return {
-        "task": solver.task.name,
-        "rule": rule,
-        "settings": sampler.settings,
-        "steps": sampler.steps,
         "puzzles": len(puzzles),
         "draws": draws,
-        "seed": seed,
         "validity": metrics.Rate(sum(valid), len(puzzles) * draws).as_dict(),
         "solutions": total,
         "found": found,
@@ -160,83 +127,8 @@ def solutions_report(
         "uneven": _mean([metrics.uneven(c) for c, _ in drawn]),
         "uneven_if_uniform": _mean([metrics.expected_uneven(len(c), v) for c, v in drawn]),
         "counts": [c.tolist() for c in counts],
-        "seconds": round(seconds, 3),
-        "device": device_name(solver.device),
-        "version": __version__,
     }
 
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
-
-
-def run_coverage(session: Session) -> None:
-    """Table 15: EM decay and Tweedie, both objectives, from unconditional samples."""
-    samples = session.limits.count or (64 if session.limits.quick else QUEENS_SAMPLES)
-    for rule, model in TABLE15:
-        where = session.find(model, 0) if session.limits.task("queens") and session.limits.rule(rule) else None
-        if where is None:
-            continue
-        solver = session.solver(where)
-        used = settings_for(session, solver, rule, where)
-        if used is None:
-            continue
-        facts = {"settings": used, **about(session, solver, where)}
-        key = {"model": model, "rule": rule, "seed": 0}
-        words = ["reproduce", "table15", "--rules", rule, "--count", samples]
-        if not _needed(session, COVERAGE, {**key, "samples": samples}, facts, where, words):
-            continue
-        show = session.progress(f"{model}, {rule}: sampled")
-        report = coverage_report(solver, rule, samples, batch=session.batch, progress=show)
-        report = {"model": model, **report, **facts, "command": _command(session, where, words)}
-        session.store.add(COVERAGE, report, tuple(key))
-        session.say(f"{model}, {rule}: {sum(report['distinct'].values())} distinct boards of {samples} samples")
-
-
-def run_solutions(session: Session) -> None:
-    """App. O.3: Tweedie, both objectives. `--count` is the number of puzzles."""
-    count = session.limits.count or (2 if session.limits.quick else O3_PUZZLES)
-    draws = 8 if session.limits.quick else O3_DRAWS
-    for model in ("sudoku-baseline", "sudoku"):
-        where = session.find(model, 0) if session.limits.task("sudoku") and session.limits.rule("tweedie") else None
-        if where is None:
-            continue
-        solver = session.solver(where)
-        facts = {"settings": {}, **about(session, solver, where)}
-        key = {"model": model, "rule": "tweedie", "seed": 0}
-        words = ["reproduce", "solutions", "--count", count]
-        if not _needed(session, SOLUTIONS, {**key, "puzzles": count, "draws": draws}, facts, where, words):
-            continue
-        task = solver.task
-        assert isinstance(task, Sudoku)
-        puzzles, solutions = ambiguous_puzzles(task, count, 0)
-        show = session.progress(f"{model}: draws")
-        report = solutions_report(solver, puzzles, solutions, draws, batch=session.batch, progress=show)
-        report = {"model": model, **report, **facts, "command": _command(session, where, words)}
-        session.store.add(SOLUTIONS, report, tuple(key))
-        session.say(f"{model}: {report['found']} of {report['solutions']} solutions found")
-
-
-def _needed(session: Session, name: str, asked: Report, facts: Report, where: str, words: list[Any]) -> bool:
-    """Whether no report serves yet; a dry run prints the command and measures nothing."""
-    sizes = ("samples", "puzzles", "draws")
-
-    def serves(report: Report) -> bool:
-        same = all(report.get(k) == v for k, v in asked.items() if k not in sizes)
-        enough = all(report.get(k, 0) >= asked[k] for k in sizes if k in asked)
-        return same and enough and not session.store.stale(report, facts)
-
-    needed = session.force or not any(map(serves, session.store.reports(name)))
-    key = name, where, *asked.values()
-    if needed:
-        session.made.add(key)
-    else:
-        session.keep(*key)
-    if needed and session.dry_run:
-        session.say(_command(session, where, words))
-    return needed and not session.dry_run
-
-
-def _command(session: Session, where: str, words: list[Any]) -> str:
-    found_in = ["--models", str(session.models)] if session.models and where not in shipped() else []
-    return session.words(*words, *(["--quick"] if session.limits.quick else []), *found_in)

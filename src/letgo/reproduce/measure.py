@@ -1,4 +1,4 @@
-"""Measure what is missing. A model is loaded once and goes through all its cells, so it is compiled once."""
+"""Measure what is missing. A model is loaded once and goes through all its needs, so it is compiled once."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ import hashlib
 import json
 import shlex
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from letgo import __version__
-from letgo.checkpoints import is_folder, locate, read_json, shipped
-from letgo.data.load import identity
-from letgo.evaluate import instances
+from letgo.config import Config
+from letgo.data.source import source_of
+from letgo.errors import LetgoError
 from letgo.evaluation import evaluate
 from letgo.machine import device_name
 from letgo.metrics import Rate
-from letgo.paper import Column
-from letgo.presets import PRESETS, Config
+from letgo.presets import PRESETS
 from letgo.reproduce.compare import ALIKE
-from letgo.reproduce.plan import SOLVED, TRIES, Limits, Need, merged, solve_columns, solve_needs, table_needs
-from letgo.reproduce.store import SOLVE, TUNE, Report, Store, sampler, seeded
+from letgo.reproduce.coverage import ambiguous_puzzles, coverage_report, solutions_report
+from letgo.reproduce.paper import TABLES
+from letgo.reproduce.plan import TRIES, Limits, Need, merged
+from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, passes, sampler, seeded, size
+from letgo.runs import is_folder, locate, read_json, shipped
+from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
-from letgo.tasks import Problem
+from letgo.tasks import TASKS, Problem
+from letgo.tasks.sudoku import Sudoku
 
-SAME = ("regime", "rule", "steps", "seed")
 Advance = Callable[[int, int], None]
 
 
@@ -79,8 +83,8 @@ class Session:
         if where is None:
             return None
         config = Config.from_dict(read_json(locate(where)[0] / "config.json"))
-        own = PRESETS[config.task + ("-baseline" if config.objective == "simple" else "")]
-        if any(getattr(config, key) != getattr(own, key) for key in ALIKE):
+        own = PRESETS.get(config.task + ("-baseline" if config.objective == "simple" else ""))
+        if own is None or any(getattr(config, key) != getattr(own, key) for key in ALIKE):
             self.leave_out(model, "other boards, path or representation than the paper's")
             return None
         return own.name
@@ -99,30 +103,28 @@ class Session:
         if any(known[0] != task for known in self._problems):
             self._problems.clear()
         if key not in self._problems:
-            self._problems[key] = instances(task, regime, count, seed, self.data.get(task.name))
+            self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", regime, count, seed)
         return self._problems[key]
-
-    def words(self, *words: str | int) -> str:
-        """A command that repeats a measurement, with what it shares with the others."""
-        extra = ["--device", self.device] if self.device != "auto" else []
-        extra += ["--batch", str(self.batch)] if self.batch else []
-        extra += ["--plain"] if self.plain else []
-        extra += ["--threads", str(self.threads)] if self.threads != 1 else []
-        return shlex.join(["letgo", *map(str, words), *extra])
-
-    def data_word(self, task: str, facts: Report) -> str:
-        """--data for a command: the file's own name, its folder left open; a dry run shows what was given."""
-        given = self.data[task]
-        return given if self.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
-
-    def keep(self, *report: Any) -> None:
-        """A report need not be measured; one that was measured just now is no news."""
-        if report not in self.made:
-            self.held.add(report)
 
     def leave_out(self, what: str, why: str) -> None:
         if what not in self.skipped:
             self.skipped[what] = why
+
+
+def data_files(given: list[str]) -> dict[str, str]:
+    """--data TASK=FILE; without a task it is the one that counts on its file alone. Fetched ones lie in ./data."""
+    files: dict[str, str] = {}
+    [filed] = {column.task for table in TABLES.values() for column in table.columns if column.file}
+    for text in given:
+        task, equals, path = text.partition("=")
+        known = bool(equals) and task in TASKS
+        files[task if known else filed] = path if known else text
+    if filed not in files and (Path("data") / filed).is_dir():
+        files[filed] = str(Path("data") / filed)
+    for task, path in files.items():
+        if path != "hub" and not Path(path).exists():
+            raise LetgoError(f"--data {path}: no such file or folder for {task}")
+    return files
 
 
 def about(session: Session, solver: Solver, where: str) -> Report:
@@ -135,7 +137,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
         "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
     }
     data = session.data.get(solver.task.name)
-    return known if data is None else {**known, "data": identity(data, solver.task.name)}
+    return known if data is None else {**known, "data": source_of(solver.task, data).identity("test")}
 
 
 def trained_steps(folder: Path) -> int | None:
@@ -161,63 +163,133 @@ def _digest(path: Path, _changed: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
-def settings_for(
-    session: Session, solver: Solver, rule: str, where: str, regime: str | None = None
-) -> dict[str, float] | None:
+def settings_for(session: Session, solver: Solver, need: Need, where: str) -> dict[str, float] | None:
     """The settings a rule will use; None, noted, where it has not been tuned."""
-    if rule in ("em", "em-decay") and not solver.tuned(rule, regime):
-        data = " --data FOLDER" if solver.task.name == "sudoku-extreme" else ""
-        how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {rule}{data}`"
-        session.leave_out(f"{where}, {rule}", f"not tuned yet: {how}")
+    if rule_kind(need.rule).takes and not solver.tuned(need.rule, need.regime or None):
+        data = " --data FOLDER" if need.file else ""
+        how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {need.rule}{data}`"
+        session.leave_out(f"{where}, {need.rule}", f"not tuned yet: {how}")
         return None
-    return solver.sampler(rule, regime=regime).settings
+    return solver.sampler(need.rule, regime=need.regime or None).settings
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of report is made, where it is kept, and what tells it from others."""
+
+    run: Callable[[Session, Solver, Need, int, Advance], Report]
+    same: tuple[str, ...] = ("model", "regime", "rule", "steps", "seed")
+    file: str | None = None  # None: a file for each model
+    command: str = ""  # the `letgo reproduce` that repeats it; of "" it is `letgo evaluate`
+
+
+def evaluate_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
+    problem = session.problem(solver, need.regime, need.count, seed)
+    sampler = solver.sampler(need.rule, need.steps, need.regime)
+    return evaluate(solver, problem, sampler, need.passes, seed, session.batch, show).as_dict()
+
+
+def solve_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
+    """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
+    problem = session.problem(solver, need.regime, need.count, seed)
+    answers = solver.solve(problem, need.rule, need.steps, TRIES, seed, True, session.batch, show)
+    solved = sum(a.solved for a in answers)
+    return {
+        "tries": TRIES,
+        "puzzles": need.count,
+        "solved": solved,
+        "share": Rate(solved, need.count).as_dict(),
+        "needed_more_than_one_try": sum(a.tries > 1 for a in answers),
+        "mean_calls": statistics.fmean(a.calls for a in answers),
+        "median_calls": statistics.median(a.calls for a in answers),
+    }
+
+
+def cover_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
+    return coverage_report(solver, need.rule, need.count, seed, session.batch, show)
+
+
+def find_solutions(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
+    puzzles, solutions = ambiguous_puzzles(cast(Sudoku, solver.task), need.count, seed)
+    return solutions_report(solver, puzzles, solutions, need.passes, need.rule, seed, session.batch, show)
+
+
+_SOLVED, _COUNTED = ("model", "regime", "rule", "steps", "tries", "seed"), ("model", "rule", "seed")
+KINDS = {
+    "evaluate": Kind(evaluate_boards),
+    SOLVE: Kind(solve_boards, _SOLVED, SOLVE, "solve --tasks {need.task} --count {need.count}"),
+    COVERAGE: Kind(cover_boards, _COUNTED, COVERAGE, "table15 --rules {need.rule} --count {need.count}"),
+    SOLUTIONS: Kind(find_solutions, _COUNTED, SOLUTIONS, "solutions --count {need.count}"),
+}
 
 
 def measure(session: Session, need: Need, seed: int, where: str) -> None:
     """One report, unless it is there already."""
     if need.at is not None and (Path(where) / "checkpoints" / f"{need.at}.safetensors").is_file():
         where = f"{where}@{need.at}"
-    name, solver = seeded(need.model, seed), session.solver(where)
-    used = settings_for(session, solver, need.rule, where, need.regime)
+    name, kind, solver = seeded(need.model, seed), KINDS[need.kind], session.solver(where)
+    used = settings_for(session, solver, need, where)
     if used is None:
         return
     facts = {"settings": used, **about(session, solver, where)}
-    if not session.force and any(serves(session.store, r, need, seed, facts) for r in session.store.reports(name)):
-        session.keep(name, need.regime, need.rule, need.steps, seed)
+    known = {"model": name, "regime": need.regime, "rule": need.rule, "steps": need.steps, "seed": seed, "tries": TRIES}
+    file, key = kind.file or name, {k: known[k] for k in kind.same}
+    entry = (file, *key.values())
+    if not session.force and any(serves(session.store, r, need, key, facts) for r in session.store.reports(file)):
+        if entry not in session.made:  # what was measured just now is no news
+            session.held.add(entry)
         return
-    session.made.add((name, need.regime, need.rule, need.steps, seed))
-    words: list[str | int] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime]
-    words += ["--steps", need.steps, "--count", need.count, "--seed", seed]
-    words += ["--passes", need.passes] if need.passes > 1 else []
-    words += ["--data", session.data_word(need.task, facts)] if "data" in facts else []
-    command = session.words(*words)
+    session.made.add(entry)
+    command = command_of(session, need, seed, where, facts)
     if session.dry_run:
         session.say(command)
         return
-    problem = session.problem(solver, need.regime, need.count, seed)
     show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    sampler = solver.sampler(need.rule, need.steps, need.regime)
-    scores = evaluate(solver, problem, sampler, need.passes, seed, session.batch, show).as_dict()
-    report = {"model": name, "regime": need.regime, **scores, **facts, "command": command}
-    session.store.add(name, report, SAME)
+    started, own = time.perf_counter(), {k: v for k, v in known.items() if k != "tries" and v != ""}
+    scores = kind.run(session, solver, need, seed, show)
+    more = {"seconds": round(time.perf_counter() - started, 3), "device": device_name(solver.device)}
+    report = {**own, "task": solver.task.name, **more, "version": __version__, **scores, **facts, "command": command}
+    session.store.add(file, report, kind.same)
     session.say(line(report))
 
 
-def serves(store: Store, report: Report, need: Need, seed: int, facts: Report) -> bool:
+def command_of(session: Session, need: Need, seed: int, where: str, facts: Report) -> str:
+    """What repeats a report. Settings are named: another copy of the run may lack the file that held them."""
+    how = KINDS[need.kind].command
+    if not how:
+        words: list[Any] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime, "--steps", need.steps]
+        words += ["--count", need.count, "--seed", seed, *(["--passes", need.passes] if need.passes > 1 else [])]
+        words += [w for k, v in facts["settings"].items() for w in (f"--{k.replace('_', '-')}", f"{v:g}")]
+    else:
+        words = ["reproduce", *how.format(need=need).split(), *(["--quick"] if session.limits.quick else [])]
+        words += ["--models", session.models] if session.models and where not in shipped() else []
+        words += ["--also", need.model] if need.model in session.also else []
+    if "data" in facts:  # the file's own name, its folder left open; a dry run shows what was given
+        given = session.data[need.task]
+        given = given if session.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
+        words += ["--data", f"{need.task}={given}" if how else given]
+    words += ["--device", session.device] if session.device != "auto" else []
+    words += ["--batch", session.batch] if session.batch else []
+    words += ["--plain"] if session.plain else []
+    words += ["--threads", session.threads] if session.threads != 1 else []
+    return shlex.join(["letgo", *map(str, words)])
+
+
+def serves(store: Store, report: Report, need: Need, key: Report, facts: Report) -> bool:
     """Whether a report is the one that is needed, of this model, with these settings."""
-    key = (report.get("regime"), report.get("rule"), report.get("steps"), report.get("seed"))
-    if sampler(report):
+    if sampler(report) or any(report.get(k) != v for k, v in key.items()):
         return False
-    enough = report.get("count", 0) >= need.count and need.passes in (1, report["pass_at_k"]["k"])
-    return key == (need.regime, need.rule, need.steps, seed) and enough and not store.stale(report, facts)
+    enough = size(report) >= need.count and need.passes in (1, passes(report))
+    return enough and not store.stale(report, facts)
 
 
 def line(report: Report) -> str:
-    score = report["validity"]
-    text = f"{report['model']} {report['regime']} {report['rule']}: {score['value']:.4f}"
+    """A report in a few words."""
+    score = report.get("share") or report.get("share_found") or report["validity"]
+    text = f"{report['model']} {report.get('regime', '')} {report['rule']}: {score['value']:.4f}"
     text += f" [{score['low']:.4f}, {score['high']:.4f}] n={score['n']}"
-    if report["pass_at_k"]["k"] > 1:
-        text += f", pass@{report['pass_at_k']['k']} {report['pass_at_k']['value']:.4f}"
+    if "pass_at_k" in report and passes(report) > 1:
+        text += f", pass@{passes(report)} {report['pass_at_k']['value']:.4f}"
     return f"{text}, {report['seconds']:.1f} s"
 
 
@@ -230,104 +302,32 @@ def shipped_instead() -> tuple[str, ...]:
 def with_others(session: Session, needs: list[Need]) -> list[Need]:
     """For each other recipe the needs of the paper's model that it stands for."""
     pairs = [(name, session.stands_for(name)) for name in session.also]
-    return [*needs, *(replace(need, model=name) for name, own in pairs for need in needs if need.model == own)]
+    shared = [need for need in needs if need.kind in ("evaluate", SOLVE)]
+    return [*needs, *(replace(need, model=name) for name, own in pairs for need in shared if need.model == own)]
 
 
-def measure_all(session: Session, needs: list[Need], beside: list[Need], solving: list[Column]) -> None:
-    """All needs, model by model and seed by seed; of seed 0 also those `beside`, and `solving` with rules in view."""
-    first = merged(needs, beside)
-    for model, task in dict.fromkeys((need.model, need.task) for need in first):
-        if task == "sudoku-extreme" and "sudoku-extreme" not in session.data:
-            why = "its test file is not at hand: --data FILE, or `letgo data fetch sudoku-extreme`"
-            session.leave_out("sudoku-extreme", why)
-            continue
-        for seed in session.seeds:
-            mine = [need for need in (first if seed == 0 else needs) if need.model == model]
-            where = session.find(model, seed) if mine else None
-            if where is None:
+def measure_all(session: Session, needs: list[Need]) -> None:
+    """All needs, model by model and seed by seed; some of them are of seed 0 alone."""
+    needs = with_others(session, session.limits.of(needs))
+    parts = {seed: merged(need for need in needs if seed == 0 or not need.first) for seed in session.seeds}
+    for model in dict.fromkeys(need.model for need in merged(needs)):
+        for seed, part in parts.items():
+            mine = [need for need in part if need.model == model]
+            if any(need.file and need.task not in session.data for need in mine):
+                why = f"its test file is not at hand: --data FILE, or `letgo data fetch {mine[0].task}`"
+                session.leave_out(mine[0].task, why)
                 continue
-            for need in mine:
-                measure(session, need, seed, where)
-            if seed == 0:
-                solve_model(session, model, where, solving)
+            where = session.find(model, seed) if mine else None
+            for need in mine if where is not None else ():
+                measure(session, need, seed, str(where))
 
 
-def solve_model(session: Session, model: str, where: str, columns: list[Column]) -> None:
-    """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
-    solver, own = session.solver(where), session.stands_for(model)
-    for column in columns:
-        if own is None or own.removesuffix("-baseline") != column.model:
-            continue
-        count = session.limits.count or column.count
-        facts = {"settings": {}, **about(session, solver, where)}
-        key = {"model": model, "regime": column.regime, "rule": "tweedie", "steps": column.steps, "tries": TRIES,
-               "seed": 0}  # fmt: skip
-        same = [r for r in session.store.reports(SOLVE) if all(r.get(k) == v for k, v in key.items())]
-        held = any(r["puzzles"] >= count and not session.store.stale(r, facts) for r in same)
-        if held and not session.force:
-            session.keep(SOLVE, model, column.regime)
-            continue
-        session.made.add((SOLVE, model, column.regime))
-        words: list[str | int] = ["reproduce", "solve", "--tasks", column.model, "--count", count]
-        words += ["--models", str(session.models)] if session.models and where not in shipped() else []
-        words += ["--also", model] if model != own else []
-        prefix = "" if column.model == "sudoku-extreme" else f"{column.model}="
-        words += ["--data", prefix + session.data_word(column.model, facts)] if "data" in facts else []
-        command = session.words(*words)
-        if session.dry_run:
-            session.say(command)
-            continue
-        problem = session.problem(solver, column.regime, count, 0)
-        show = session.progress(f"{model} {column.regime}: solved")
-        answers = solver.solve(problem, "tweedie", column.steps, TRIES, 0, True, session.batch, show)
-        solved = sum(a.solved for a in answers)
-        report = {
-            **key,
-            "task": solver.task.name,
-            "puzzles": count,
-            "solved": solved,
-            "share": Rate(solved, count).as_dict(),
-            "needed_more_than_one_try": sum(a.tries > 1 for a in answers),
-            "mean_calls": statistics.fmean(a.calls for a in answers),
-            "median_calls": statistics.median(a.calls for a in answers),
-            "seconds": round(sum(a.seconds for a in answers), 3),
-            "device": device_name(solver.device),
-            "version": __version__,
-            **facts,
-            "command": command,
-        }
-        session.store.add(SOLVE, report, tuple(key))
-        session.say(f"{model} {column.regime}: solved {solved} of {count}, {report['mean_calls']:.0f} calls each")
-
-
-def run_tables(session: Session, names: list[str]) -> None:
-    """The reports behind tables of the grid kind; Tables 1 and 7 bring verified solving with them."""
-    solving = solve_columns(names, session.limits)
-    needs, beside = (
-        with_others(session, part)
-        for part in (table_needs(names, session.limits), solve_needs(solving, session.limits))
-    )
-    measure_all(session, needs, beside, solving)
-
-
-def run_solve(session: Session) -> None:
-    solving = solve_columns(SOLVED, session.limits)
-    measure_all(session, [], with_others(session, solve_needs(solving, session.limits)), solving)
-
-
-def run_tune(session: Session, models: tuple[str, ...]) -> None:
+def collect_tuning(session: Session, needs: list[Need]) -> None:
     """Table 5: what tuning chose, copied beside the other results."""
-    if not any(session.limits.task(model.removesuffix("-baseline")) for model in models):
-        session.skipped["table5"] = f"it has {', '.join(models)} alone"
-    for model in models:
-        if not session.limits.task(model.removesuffix("-baseline")):
-            continue
-        where = session.find(model, 0)
-        if where is None:
-            continue
-        solver = session.solver(where)
-        if settings_for(session, solver, "em-decay", where) is None or session.dry_run:
+    for need in replace(session.limits, rules=None, quick=False).of(needs):
+        where = session.find(need.model, 0)
+        if where is None or settings_for(session, session.solver(where), need, where) is None or session.dry_run:
             continue
         folder, _ = locate(where)
-        table = read_json(folder / "tune-em-decay.json")
-        session.store.add(TUNE, {"model": model, "training_steps": trained_steps(folder), **table}, ("model", "rule"))
+        table = {"model": need.model, "training_steps": trained_steps(folder)}
+        session.store.add(TUNE, table | read_json(folder / f"tune-{need.rule}.json"), ("model", "rule"))

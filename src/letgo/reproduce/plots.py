@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from letgo.paper import OBJECTIVES, RULES, TABLE1, TABLE7, Cell, Table
 from letgo.reproduce.compare import result
-from letgo.reproduce.page import RULE_NAMES
+from letgo.reproduce.paper import OBJECTIVES, RULES, Cell, Table
+from letgo.reproduce.results import RULE_NAMES
 from letgo.reproduce.store import Store
 
 COLOURS = {"baseline": "#b3541e", "self-correction": "#1f6f8b"}
@@ -37,12 +37,9 @@ class Plot:
         for cell in self.table.cells():
             found = result(store, cell, cell.model.replace(*self.instead) if self.instead else None)
             if found is not None:
-                ends = {"value": found.value, "low": found.low, "high": found.high}
+                ends = {k: v for k, v in found.score.items() if k != "n"}
                 points.append({"cell": cell.name, **{k: None if v is None else round(v, 6) for k, v in ends.items()}})
         return points
-
-
-PLOTS = {"table1": Plot(TABLE1, (3, 4)), "table7": Plot(TABLE7, (1, 5), ("maze", "maze-muon"))}
 
 
 def digest(points: list[dict[str, Any]]) -> str:
@@ -51,7 +48,7 @@ def digest(points: list[dict[str, Any]]) -> str:
 
 def drawn_digest(path: Path) -> str | None:
     """Which points a plot was drawn from: it says so in its metadata."""
-    match = _MARK.search(path.read_text(encoding="utf-8"))
+    match = _MARK.search(path.read_text(encoding="utf-8")) if path.is_file() else None
     return match[1] if match else None
 
 

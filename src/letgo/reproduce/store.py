@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from letgo.checkpoints import locked, read_json, write_json
 from letgo.errors import LetgoError
-from letgo.paper import Cell
+from letgo.reproduce.paper import Cell
+from letgo.runs import locked, read_json, write_json
 
 Report = dict[str, Any]
 
@@ -18,13 +18,12 @@ SOLVE, COVERAGE, SOLUTIONS, TUNE, TRAINING, NOTES = "solve", "coverage", "soluti
 KINDS = (SOLVE, COVERAGE, SOLUTIONS, TUNE, TRAINING, NOTES)
 STAND_IN = "88c3594236b6f0206ec4407842df56b99636e062a8c5d16c2cc7a95216d23136"  # of Sudoku-Extreme: test.csv.gz
 STAND_IN_PACK = "8d04e7734c96a489f8e885e6e9639fc149bdf15dccf451269102e352631033ff"  # the same rows as test.npz
-_SEEDED = re.compile(r"(?P<model>.+)\.s(?P<seed>\d+)")
 
 
 def split_seed(name: str) -> tuple[str, int]:
     """`sudoku.s1` is seed 1 of `sudoku`; a plain name is seed 0."""
-    match = _SEEDED.fullmatch(name)
-    return (match["model"], int(match["seed"])) if match else (name, 0)
+    model, _, seed = name.rpartition(".s")
+    return (model, int(seed)) if model and seed.isdecimal() else (name, 0)
 
 
 def seeded(model: str, seed: int) -> str:
@@ -55,6 +54,11 @@ class Store:
         names = sorted(path.stem for path in self.folder.glob("*.json"))
         return [name for name in names if name not in KINDS]
 
+    def check(self) -> None:
+        """Raise where a file holds no reports."""
+        for name in self.models():
+            self.reports(name)
+
     def add(self, name: str, report: Report, same: tuple[str, ...]) -> None:
         """Append; an older report that agrees in all of `same` gives way, but for one that still holds and is
         larger or has more passes."""
@@ -78,9 +82,9 @@ class Store:
         steps = self.trained_steps(old), new.get("training_steps")
         if None not in steps and steps[0] != steps[1]:
             return True
-        if old.get("settings", {}) != new.get("settings", {}):
+        if old.get("settings", {}) != new.get("settings", {}) or ("data" in old) != ("data" in new):
             return True
-        return len({file for r in (old, new) if (file := rows_of(r))}) > 1 or from_file(old) != from_file(new)
+        return len({file for r in (old, new) if (file := rows_of(r))}) > 1
 
     def trained_steps(self, report: Report) -> int | None:
         """Optimiser steps behind a report: its own word, or that of the file about training."""
@@ -89,6 +93,13 @@ class Store:
         runs = self.read(TRAINING) or {}
         run = runs.get(report["model"]) if isinstance(runs, dict) else None
         return int(run["steps"]) if isinstance(run, dict) and "steps" in run else None
+
+    def digest(self) -> str:
+        """The sha256 of all files: a page that was made from others is stale."""
+        found = hashlib.sha256()
+        for path in sorted(self.folder.glob("*.json")):
+            found.update(f"{path.name}\n".encode() + path.read_bytes())
+        return found.hexdigest()
 
     def seeds(self, cell: Cell, of: str | None = None) -> dict[int, Report]:
         """The best report for a cell from every training seed: the most instances, then the latest."""
@@ -113,7 +124,8 @@ def size(report: Report) -> int:
 
 
 def passes(report: Report) -> int:
-    return report.get("pass_at_k", {}).get("k", 1)
+    """Samples per instance."""
+    return report.get("pass_at_k", {}).get("k", report.get("draws", 1))
 
 
 def sampler(report: Report) -> Report:
@@ -128,15 +140,9 @@ def largest(reports: Iterable[Report]) -> Report | None:
 def fits(report: Report, cell: Cell) -> bool:
     """Whether a report measures what a cell asks for."""
     column = cell.column
-    asked = (column.regime, cell.rule, column.steps)
-    if (report.get("regime"), report.get("rule"), report.get("steps")) != asked or column.score not in report:
+    key = (column.regime, cell.rule, column.steps)
+    if (report.get("regime"), report.get("rule"), report.get("steps")) != key or sampler(report):
         return False
-    if sampler(report):
+    if column.score not in report or (column.file and "data" not in report):
         return False
-    if column.model == "sudoku-extreme" and not from_file(report):
-        return False  # minimal puzzles of our own are much easier
     return not column.score.endswith("_at_k") or report[column.score]["k"] == column.passes
-
-
-def from_file(report: Report) -> bool:
-    return "data" in report or "--data" in report.get("command", "")

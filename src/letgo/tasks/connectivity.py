@@ -5,6 +5,7 @@ As text `0100/1010/0100/0000` and `1110/1110/1110/0001`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from letgo.errors import LetgoError, unknown
+from letgo.estimates import Column
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.problem import Problem, Task
+from letgo.tasks.task import Look, Problem, Task, solved
 
 Adjacency = Float[Tensor, "batch n n"]
 MOST_NODES = 256  # the network looks at triples: 1.1 GB for a graph of 128 nodes, eight times that here
@@ -32,6 +34,8 @@ class Connectivity(Task):
     cells: int = field(init=False)
     name = "connectivity"
     symbols = 2
+    generates = False
+    context = "the graphs' adjacency"
     regimes = ("12", "18")  # here a regime is the number of nodes; 'train' is the task's own
 
     def __post_init__(self) -> None:
@@ -57,18 +61,20 @@ class Connectivity(Task):
         """Entries that differ from the reachability of the problem's adjacency."""
         return boards != reachability(_adjacency(problem)).flatten(1)
 
-    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
-        """IRED's scores of matrix entries, and whether 'all joined' would be right: the floor."""
-        floor = {"all_joined": ("rate", self.validate(torch.ones_like(tries[0]), problem))}
-        if not bool(self.validate(problem.solution, problem).all()):  # nothing to compare the entries with
-            return floor
-        truth, said = problem.solution > 0, tries[0] > 0
-        counts = [truth & said, truth, ~truth & ~said, ~truth]
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
+        """IRED's element-wise scores, where the answers are known, and what the answer "all joined" would reach."""
+        boards, floor = tries[0], Column.of("rate", self.validate(torch.ones_like(tries[0]), problem))
+        if not solved(problem, self):  # nothing to compare the entries with
+            return {"all_joined": floor}
         return {
-            "element_accuracy": ("share", (tries[0] == problem.solution).float().mean(1)),
-            "balanced_accuracy": ("balanced", torch.stack([count.sum(1).float() for count in counts], dim=1)),
-            **floor,
+            "element_accuracy": Column.of("share", (boards == problem.solution).float().mean(1)),
+            "balanced_accuracy": Column.of("balanced", entry_counts(boards, problem.solution)),
+            "all_joined": floor,
         }
+
+    @property
+    def look(self) -> Look:
+        return Look("Graph connectivity", self.size, self.size, "01", "graph")
 
     def parse(self, text: str) -> Problem:
         """Rows of the adjacency joined by '/': square, of any size, symmetric, 0 on the diagonal."""
@@ -116,6 +122,12 @@ def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adj
     nearest = rng.integers(1, min(max(1, int(n * p)), n - 1), size=(count, n, 1), endpoint=True)
     edges = torch.from_numpy(rank < nearest)
     return (edges | edges.mT).float()
+
+
+def entry_counts(boards: Symbols, truth: Symbols) -> Int[Tensor, "batch 4"]:
+    """Of each graph hits, positives, rejections and negatives, pooled since a connected graph has no negative entry."""
+    yes, said = truth > 0, boards > 0
+    return torch.stack([count.sum(1) for count in (yes & said, yes, ~yes & ~said, ~yes)], dim=1)
 
 
 def reachability(adjacency: Adjacency) -> Bool[Tensor, "batch n n"]:

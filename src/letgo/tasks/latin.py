@@ -15,7 +15,7 @@ from torch import Tensor
 
 from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.problem import Problem, Task, random_masks
+from letgo.tasks.task import Look, Problem, Task, random_masks
 
 ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BLANKS = ".0"
@@ -38,6 +38,14 @@ class Latin(Task):
         object.__setattr__(self, "cells", self.size**2)
         object.__setattr__(self, "symbols", self.size)
 
+    @property
+    def usual_clues(self) -> int:
+        return 2 * self.size  # 14 for N = 7
+
+    @property
+    def look(self) -> Look:
+        return Look("Latin square", self.size, self.size, ALPHABET[: self.size])
+
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
         """Randomized search row by row, then a random member of the main class of what it found.
 
@@ -49,7 +57,7 @@ class Latin(Task):
         return torch.from_numpy(squares.reshape(count, self.cells)), None
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        low, high = clue_range(regime, {"random": 2 * self.size, "gen": 0}, self.cells)  # 14 for N = 7
+        low, high = clue_range(regime, {"random": self.usual_clues, "gen": 0}, self.cells)
         return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
@@ -69,10 +77,6 @@ class Latin(Task):
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
-
-    def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, '.' where no clue is given."""
-        return only_clues(self.format(problem.solution, problem), problem)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""
@@ -184,14 +188,6 @@ def shuffle_class(squares: Squares, rng: np.random.Generator) -> Squares:
     shuffled = np.empty((count, n * n), dtype=np.int64)
     np.put_along_axis(shuffled, row * n + column, symbol, axis=1)
     return shuffled.reshape(squares.shape)
-
-
-def only_clues(lines: list[str], problem: Problem) -> list[str]:
-    """Texts of one character per cell, with '.' where no clue is given."""
-    given = problem.given.tolist()
-    return [
-        "".join(c if clue else "." for c, clue in zip(*pair, strict=True)) for pair in zip(lines, given, strict=True)
-    ]
 
 
 def framed(board: Symbols, problem: Problem, broken: CellMask) -> list[str]:

@@ -6,7 +6,9 @@ As text `.#S#./.#.../#G##./#.#../#....`, or the rows without '/'; an open cell m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from letgo.errors import LetgoError, unknown
+from letgo.estimates import Column
 from letgo.shapes import CellMask, PerBoard, Symbols
-from letgo.tasks.problem import Problem, Task
+from letgo.tasks.task import Look, Problem, Task, solved
 
 WALL, OPEN, START, GOAL, PATH = range(5)
 CHARACTERS = "#.SGo"
@@ -37,6 +40,7 @@ class Maze(Task):
     cells: int = field(init=False)
     name = "maze"
     symbols = 5
+    generates = False
     regimes = ("test", "valid")  # as is 'train': the same distribution; the draws differ by their rng
 
     def __post_init__(self) -> None:
@@ -74,21 +78,36 @@ class Maze(Task):
         neither = ~problem.given & (boards != OPEN) & (boards != PATH)
         return neither | broken & (ends | path & ~reached)
 
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
+        """App. H's 'length' in the first try and in any of them, and how much of the maze is marked."""
+        shortest = torch.stack([path_length_optimal(boards, problem) for boards in tries], dim=1)
+        return {
+            "length": Column.of("rate", shortest[:, 0]),
+            "length_at_k": Column.of("any", shortest),
+            "marked_share": Column.of("share", marked_share(tries[0], problem)),
+        }
+
+    def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
+        """How many answers are shortest paths; puzzle lines have no answers."""
+        return {"shortest": int(path_length_optimal(problem.solution, problem).sum())} if solved(problem, self) else {}
+
+    def sized(self, side: int) -> Maze:
+        return Maze(side)
+
+    def without_comment(self, line: str) -> str:
+        """'#' is a wall and a space is a cell, so a comment is a whole line that starts with ';'."""
+        return "" if line.startswith(";") else line
+
+    @property
+    def look(self) -> Look:
+        return Look("Maze", self.size, self.size, CHARACTERS, "maze")
+
     def images(self, problem: Problem) -> Problem:
         """Each maze under the square's 8 symmetries; the path's tie-break turns with it."""
         square = torch.arange(self.cells, device=problem.solution.device).view(self.size, self.size)
         turned = [torch.rot90(square, k) for k in range(4)]
         orders = torch.stack([*turned, *(grid.T for grid in turned)]).flatten(1)
         return Problem(problem.solution[:, orders].flatten(0, 1), problem.given[:, orders].flatten(0, 1))
-
-    def outcomes(self, tries: list[Symbols], problem: Problem) -> dict[str, tuple[str, Tensor]]:
-        """App. H: a shortest way; and the share of marked cells, since marking all of them is valid too."""
-        shortest = torch.stack([path_length_optimal(board, problem) for board in tries], dim=1)
-        return {
-            "length": ("rate", shortest[:, 0]),
-            "length_at_k": ("any", shortest),
-            "marked_share": ("share", marked_share(tries[0], problem)),
-        }
 
     def parse(self, text: str) -> Problem:
         """Rows joined by '/', or all cells in one run. Cells marked 'o' are the known answer, never clues."""

@@ -5,7 +5,7 @@ As text `bdac`, the letters of the columns; `b..c` leaves two queens to be found
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.latin import clue_range, fill_or_restart, framed, only_clues
-from letgo.tasks.problem import Problem, Task, random_masks
+from letgo.tasks.latin import clue_range, fill_or_restart, framed
+from letgo.tasks.task import Look, Problem, Task, random_masks
 
 COLUMNS = "abcdefghijklmnopqrstuvwxyz"
 LISTED = 14  # the largest board whose solutions are all listed, and the only one with a training split
@@ -29,7 +29,6 @@ class Queens(Task):
     """N queens that do not attack each other, N >= 4 (Table 2: N = 14). The text format reaches N = 26."""
 
     size: int = 14
-    part: str = "all"  # or 'train', 'valid', 'test': the boards of that split alone, where there is one
     cells: int = field(init=False)
     symbols: int = field(init=False)
     name = "queens"
@@ -41,31 +40,29 @@ class Queens(Task):
         object.__setattr__(self, "cells", self.size)
         object.__setattr__(self, "symbols", self.size)
 
+    @property
+    def usual_clues(self) -> int:
+        return self.size // 2  # 7 for N = 14
+
+    @property
+    def look(self) -> Look:
+        return Look("Queens", self.size, self.size, COLUMNS[: self.size], "queens")
+
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
         """Uniform over all solutions for N <= 14; above, a randomized search that can find each, unevenly."""
         if self.size <= LISTED:
-            boards = _part(self.part) if self.size == LISTED else _listed(self.size)
+            boards = _listed(self.size)
             return torch.from_numpy(boards[rng.integers(len(boards), size=count)]).long(), None
         chunk = 1 + 2_000_000 // self.size**2  # boards at a time, to bound the search's memory
         found = [search(self.size, min(chunk, count - start), rng) for start in range(0, count, chunk)]
         return torch.from_numpy(np.concatenate([np.empty((0, self.size), dtype=np.int64), *found])), None
 
-    def generate(self, count: int, rng: np.random.Generator, regime: str | None = None) -> Problem:
-        """As any task; 'train' are boards of the training split, none twice before each has come once."""
-        if regime != "train" or self.size != LISTED:
-            return super().generate(count, rng, regime)
-        boards = _part("train")
-        rounds = [rng.permutation(len(boards)) for _ in range(-(-count // len(boards)))]
-        chosen = np.concatenate([np.empty(0, dtype=np.int64), *rounds])[:count]
-        solved = torch.from_numpy(boards[chosen]).long()
-        return Problem(solved, self.masks(solved, regime, rng))
-
-    def split(self, purpose: str) -> Queens:
-        """The same task, drawing from the boards of one purpose: 'train', 'valid' or 'test'."""
-        return replace(self, part=purpose)
+    def listed(self, split: str) -> UInt8[np.ndarray, "boards n"] | None:
+        """The boards of 'train', 'valid' or 'test', where the task has such a split."""
+        return _split(split) if self.size == LISTED else None
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        low, high = clue_range(regime, {"random": self.size // 2, "gen": 0}, self.cells)  # 7 for N = 14
+        low, high = clue_range(regime, {"random": self.usual_clues, "gen": 0}, self.cells)
         return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
@@ -89,10 +86,6 @@ class Queens(Task):
         if self.size > len(COLUMNS):
             raise LetgoError(f"{self.size} queens have no text form: columns are a to z; choose 26 or fewer")
         return ["".join(COLUMNS[column] for column in board) for board in boards.tolist()]
-
-    def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, '.' where no clue is given."""
-        return only_clues(self.format(problem.solution, problem), problem)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """A chess board, clues in brackets, stars around queens that attack each other: `[Q] . *Q*`."""
@@ -149,15 +142,13 @@ def train_split(
 
 
 @cache
-def _part(name: str) -> UInt8[np.ndarray, "boards 14"]:
-    """The training boards; the rest in two halves, for validation and test; or all boards."""
-    if name == "all":
-        return _listed(LISTED)
+def _split(name: str) -> UInt8[np.ndarray, "boards 14"]:
+    """The training boards; the rest in two halves, for validation and test."""
     train, rest = (boards.numpy().astype(np.uint8) for boards in train_split(LISTED, TRAINING))
     half = len(rest) // 2
     parts = {"train": train, "valid": rest[:half], "test": rest[half:]}
     if name not in parts:
-        raise LetgoError(f"no part '{name}' of the boards; choose all, {', '.join(parts)}")
+        raise LetgoError(f"no part '{name}' of the boards; choose {', '.join(parts)}")
     return parts[name]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import factorial
+from dataclasses import dataclass, field, replace
+from math import factorial, isqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +13,19 @@ from torch import Tensor
 
 from letgo.errors import LetgoError, unknown
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.problem import Problem, Task, changed_clues, random_masks
+from letgo.tasks.latin import framed
 from letgo.tasks.sudoku_boards import random_boards
 from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
-from letgo.tasks.sudoku_search import minimal_puzzles
+from letgo.tasks.sudoku_search import is_unique, minimal_puzzles
+from letgo.tasks.task import Look, Problem, Task, random_masks
 
 LETTERS = "123456789ABCDEFG"  # how symbols 0, 1, ... are written
 BLANKS = ".0"
-EXTREME = ("test", "valid")  # the regimes of sudoku-extreme
+# First looks that show the point, by the side of a box: the page's race says how typical they are.
+EXAMPLES = {
+    2: ".1..3......2..3.",
+    3: ".6..........6.......9..43.....9...5......7.4....8.....84.1.5.......8.93469.4.....",
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class Sudoku(Task):
 
     box: int = 3
     name: str = "sudoku"
+    splits: tuple[str, ...] = ()  # the regimes, where they are the parts of a data set
     cells: int = field(init=False)
     symbols: int = field(init=False)
     regimes: tuple[str, ...] = field(init=False)
@@ -38,7 +45,22 @@ class Sudoku(Task):
         object.__setattr__(self, "cells", self.box**4)
         object.__setattr__(self, "symbols", self.box**2)
         named = (str(self._share(21)), "medium", "hard")
-        object.__setattr__(self, "regimes", EXTREME if self.name == "sudoku-extreme" else named)
+        object.__setattr__(self, "regimes", self.splits or named)
+
+    @property
+    def usual_clues(self) -> int:
+        return self._share(21)
+
+    @property
+    def look(self) -> Look:
+        side, letters = self.symbols, LETTERS[: self.symbols]
+        return Look(f"Sudoku {side}x{side}", side, side, letters, box=self.box, example=EXAMPLES.get(self.box))
+
+    def sized(self, side: int) -> Sudoku:
+        """A Sudoku of side 9 has boxes of side 3."""
+        if isqrt(side) ** 2 != side:
+            raise LetgoError(f"--size {side}: the side of a Sudoku is a square; choose 4, 9 or 16")
+        return replace(self, box=isqrt(side))
 
     def positions(self) -> Int[Tensor, "3 cells"]:
         """Row, column and box of every cell, for the three position tables of App. E.1."""
@@ -49,8 +71,8 @@ class Sudoku(Task):
         return torch.from_numpy(random_boards(self.box, count, rng)).long(), None
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        """Random clues; sudoku-extreme's own regimes are minimal puzzles with one solution, as its data set has."""
-        if self.name == "sudoku-extreme" and regime in (*EXTREME, "train"):
+        """Random clues; 'minimal' puzzles have one solution, and lose that with any clue."""
+        if regime == "minimal":
             return minimal_puzzles(boards, rng).given
         low, high = self.clue_range(regime)
         return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
@@ -66,9 +88,9 @@ class Sudoku(Task):
             return named[regime]
         if regime.isdecimal() and int(regime) <= self.cells:
             return int(regime), int(regime)
-        side, names = self.symbols, (*self.regimes, "train")
+        side, names = self.symbols, (*self.regimes, "minimal", "train")
         choice = f"{side}x{side} Sudoku has {', '.join(names)} or a number of clues, 0 to {self.cells}"
-        raise unknown("regime", regime, names, f"{choice}; `letgo data make` has minimal too")
+        raise unknown("regime", regime, names, choice)
 
     def _share(self, clues: int) -> int:
         """Clues of a 9x9 board, in proportion to this board's cells."""
@@ -81,6 +103,14 @@ class Sudoku(Task):
         counts = entry.new_zeros(len(boards), 3 * self.symbols**2).scatter_add_(1, entry, torch.ones_like(entry))
         repeated = (counts.gather(1, entry) > 1).view(-1, 3, self.cells)
         return repeated.any(dim=1)
+
+    def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
+        """How many of a random sample have exactly one solution."""
+        if sample < 1:
+            return {}
+        chosen = np.random.default_rng(0).permutation(len(problem))[:sample]
+        unique = is_unique(problem[torch.from_numpy(chosen)])
+        return {"unique": {"sampled": len(chosen), "unique": int(unique.sum())}}
 
     def parse(self, text: str) -> Problem:
         """One character per cell, row by row: a symbol, or '.' or '0' for a blank."""
@@ -130,18 +160,9 @@ class Sudoku(Task):
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         return ["".join(LETTERS[symbol] for symbol in board) for board in boards.tolist()]
 
-    def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, '.' where no clue is given."""
-        return [
-            "".join(LETTERS[symbol] if known else "." for symbol, known in zip(board, given, strict=True))
-            for board, given in zip(problem.solution.tolist(), problem.given.tolist(), strict=True)
-        ]
-
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""
-        kept = (problem.given & ~changed_clues(board, problem))[0].tolist()
-        broken = self.violations(board, problem)[0].tolist()
-        frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in zip(kept, broken, strict=True)]
+        frames = framed(board, problem, self.violations(board, problem))
         letters = self.format(board, problem)[0]
         return self._picture([f[0] + letter + f[1] for f, letter in zip(frames, letters, strict=True)])
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.shapes import PerBoard, Symbols
-from letgo.tasks.problem import Problem
 from letgo.tasks.sudoku_grid import box_of, units, units_of_cell
+from letgo.tasks.task import Problem
 
 Counts = Int[Tensor, "batch"]
 Array = np.ndarray

@@ -21,13 +21,16 @@ export function decode(data, cells) {
 const shown = (view) => (view === "p" ? "p" : "x");
 const level = (certainty) => Math.min(7, Math.floor(certainty / 4.5));
 
+/** The puzzle's text cut into cells. */
+export const cut = (model, puzzle) => (model.separator ? puzzle.split(model.separator) : Array.from(puzzle));
+
 /** The puzzle's text as one entry per cell: a symbol's index, or null where it is open. */
 export function clues(model, puzzle) {
   if (model.kind === "graph") return null;
   const flat = model.kind === "maze" ? puzzle.replaceAll("/", "") : puzzle;
-  const fold = model.kind === "grid" ? (c) => c.toUpperCase() : model.kind === "queens" ? (c) => c.toLowerCase() : (c) => c;
-  return Array.from(flat, (c) => {
-    const symbol = model.letters.indexOf(fold(c));
+  const forms = model.kind === "maze" ? (c) => [c] : (c) => [c, c.toUpperCase(), c.toLowerCase()];
+  return cut(model, flat).map((c) => {
+    const symbol = model.letters.indexOf(forms(c).find((form) => model.letters.includes(form)) ?? c);
     return symbol < 0 || (model.kind === "maze" && (c === "." || c === "o")) ? null : symbol;
   });
 }
@@ -54,19 +57,22 @@ function canvas(width, height = width) {
 }
 
 function gridBoard(model, puzzle) {
-  const unit = 40, { side, box } = model, svg = canvas(side * unit), given = clues(model, puzzle);
-  const cells = Array.from({ length: side * side }, (_, i) => {
-    const x = (i % side) * unit, y = Math.floor(i / side) * unit;
+  const unit = 40, { rows: height, columns, box } = model, svg = canvas(columns * unit, height * unit), given = clues(model, puzzle);
+  const longest = Math.max(...Array.from(model.letters, (text) => text.length));
+  const cells = Array.from({ length: height * columns }, (_, i) => {
+    const x = (i % columns) * unit, y = Math.floor(i / columns) * unit;
     const group = el("g", { transform: `translate(${x} ${y})` }, svg);
     el("rect", { class: "bg", width: unit, height: unit }, group);
     el("path", { class: "mark", d: `M11 ${unit - 5.5}h${unit - 22}` }, group);
     const symbol = el("text", { class: "sym", x: unit / 2, y: unit / 2 + 1 }, group);
     const ghost = el("text", { class: "ghost", x: unit - 7, y: 9 }, group);
+    if (longest > 1) symbol.style.fontSize = `${Math.min(18, 62 / longest)}px`;
     return { group, symbol, ghost };
   });
-  const lines = (every) => Array.from({ length: side / every + 1 }, (_, k) => `M${k * every * unit} 0V${side * unit}M0 ${k * every * unit}H${side * unit}`).join("");
-  el("path", { class: "thin", d: lines(1) }, svg);
-  el("path", { class: "thick", d: box ? lines(box) : lines(side) }, svg);
+  const every = (count, step, line) => Array.from({ length: count / step + 1 }, (_, k) => line(k * step * unit)).join("");
+  const lines = (across, down) => every(columns, across, (x) => `M${x} 0V${height * unit}`) + every(height, down, (y) => `M0 ${y}H${columns * unit}`);
+  el("path", { class: "thin", d: lines(1, 1) }, svg);
+  el("path", { class: "thick", d: box ? lines(box, box) : lines(columns, height) }, svg);
   const letter = (symbol) => model.letters[symbol] ?? "?";
   function draw(frame, view) {
     const key = shown(view);
@@ -86,10 +92,10 @@ function gridBoard(model, puzzle) {
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : given;
-    return Array.from({ length: side }, (_, r) =>
-      `row ${r + 1}: ` + symbols.slice(r * side, (r + 1) * side).map((s) => (s === null ? "blank" : letter(s))).join(" "));
+    return Array.from({ length: height }, (_, r) =>
+      `row ${r + 1}: ` + symbols.slice(r * columns, (r + 1) * columns).map((s) => (s === null ? "blank" : letter(s))).join(" "));
   }
-  return { svg, draw, rows, unit, columns: side };
+  return { svg, draw, rows, unit, columns, height };
 }
 
 const QUEEN = "M8 31h24v3.5H8zM9.5 28.5 6 13.2l7.4 6.6L15.6 8l4.4 10.6L24.4 8l2.2 11.8 7.4-6.6-3.5 15.3z";
@@ -126,7 +132,7 @@ function queensBoard(model, puzzle) {
   }
   const rows = (frame, view) => (frame ? frame[shown(view)] : given).map((c, r) =>
     `row ${r + 1}: ${c === null ? "no queen" : "queen at " + (model.letters[c] ?? "?")}`);
-  return { svg, draw, rows, unit, columns: side };
+  return { svg, draw, rows, unit, columns: side, height: side };
 }
 
 const [WALL, , START, GOAL, WAY] = [0, 1, 2, 3, 4];
@@ -160,7 +166,7 @@ function mazeBoard(model, puzzle) {
     return Array.from({ length: side }, (_, r) =>
       `row ${r + 1}: ` + symbols.slice(r * side, (r + 1) * side).map((s) => model.letters[s ?? 1] ?? "?").join(" "));
   }
-  return { svg, draw, rows, unit, columns: side };
+  return { svg, draw, rows, unit, columns: side, height: side };
 }
 
 function graphBoard(model, puzzle) {

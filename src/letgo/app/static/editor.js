@@ -1,6 +1,6 @@
 // The puzzle, to be edited by pointer and by keyboard. The puzzle's text is the only state.
 
-import { clues, makeBoard } from "./boards.js";
+import { clues, cut, makeBoard } from "./boards.js";
 import { el } from "./svg.js";
 
 const HELP = {
@@ -16,30 +16,33 @@ export const help = (model) => HELP[model.kind];
 /** What someone pasted, as the one line that the server reads. */
 export function tidy(model, text) {
   if (model.kind === "maze" || model.kind === "graph") return text.trim().split(/\s*[\n/]\s*/).join("/");
-  return text.replace(/\s+/g, "");
+  return model.separator ? text.trim() : text.replace(/\s+/g, "");
 }
 
 export function blank(model, puzzle) {
   if (model.kind === "graph") return puzzle.replaceAll("1", "0");
   if (model.kind === "maze") return puzzle.replace(/[#o]/g, ".");
-  return ".".repeat(model.kind === "queens" ? model.side : model.side ** 2);
+  return Array(model.cells).fill(".").join(model.separator);
 }
 
 /** Can this text be drawn at all? */
 export function drawable(model, puzzle) {
   const rows = puzzle.split("/");
   if (model.kind === "graph") return rows.length > 1 && rows.every((row) => row.length === rows.length);
-  if (model.kind === "maze") return puzzle.replaceAll("/", "").length === model.side ** 2;
-  return puzzle.length === (model.kind === "queens" ? model.side : model.side ** 2);
+  if (model.kind === "maze") return puzzle.replaceAll("/", "").length === model.cells;
+  return cut(model, puzzle).length === model.cells;
 }
 
 const replaced = (text, i, c) => text.slice(0, i) + c + text.slice(i + 1);
 
 const EDITS = {
   grid(model, puzzle, i, key) {
-    if (["Backspace", "Delete", "0", ".", " "].includes(key)) return replaced(puzzle, i, ".");
+    const put = (text) => cut(model, puzzle).map((old, j) => (j === i ? text : old)).join(model.separator);
     if (key === "Click") return puzzle;
-    return key.length === 1 && model.letters.includes(key.toUpperCase()) ? replaced(puzzle, i, key.toUpperCase()) : null;
+    const typed = (text) => (key.length === 1 ? text.slice(0, 1).toLowerCase() === key.toLowerCase() : text === key);
+    const letter = Array.from(model.letters).find(typed);
+    if (letter !== undefined) return put(letter);
+    return ["Backspace", "Delete", "0", ".", " "].includes(key) ? put(".") : null;
   },
   queens(model, puzzle, i, key) {
     const row = Math.floor(i / model.side), letter = model.letters[i % model.side];
@@ -77,14 +80,14 @@ export function padKeys(model) {
 }
 
 function label(model, given, i) {
-  const r = Math.floor(i / model.side), c = i % model.side, place = `row ${r + 1}, column ${c + 1}`;
+  const r = Math.floor(i / model.columns), c = i % model.columns, place = `row ${r + 1}, column ${c + 1}`;
   if (model.kind === "queens") return `${place}${given[r] === c ? ", queen" : ""}`;
   if (model.kind === "maze") return `${place}, ${{ 0: "wall", 2: "start", 3: "goal" }[given[i]] ?? "open"}`;
   return `${place}, ${given[i] === null ? "blank" : "clue " + model.letters[given[i]]}`;
 }
 
 function addCells(board, model, puzzle, focus, onEdit) {
-  const { svg, unit, columns } = board, given = clues(model, puzzle), cells = [];
+  const { svg, unit, columns, height } = board, given = clues(model, puzzle), cells = [];
   svg.setAttribute("role", "grid");
   const move = (from, to) => {
     cells[from].setAttribute("tabindex", "-1");
@@ -97,7 +100,7 @@ function addCells(board, model, puzzle, focus, onEdit) {
     return text !== null;
   };
   let row;
-  for (let i = 0; i < columns * columns; i++) {
+  for (let i = 0; i < height * columns; i++) {
     if (i % columns === 0) row = el("g", { role: "row" }, svg);
     const x = (i % columns) * unit, y = Math.floor(i / columns) * unit;
     const cell = el("g", { role: "gridcell", tabindex: i === (focus ?? 0) ? 0 : -1, "data-cell": i, "aria-label": label(model, given, i) }, row);
@@ -107,7 +110,7 @@ function addCells(board, model, puzzle, focus, onEdit) {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key in ARROWS) {
         const [down, right] = ARROWS[event.key], r = Math.floor(i / columns) + down, c = (i % columns) + right;
-        if (r >= 0 && c >= 0 && r < columns && c < columns) move(i, r * columns + c);
+        if (r >= 0 && c >= 0 && r < height && c < columns) move(i, r * columns + c);
       } else if (event.key === "Home") move(i, i - (i % columns));
       else if (event.key === "End") move(i, i - (i % columns) + columns - 1);
       else if (!edit(i, event.key)) return;

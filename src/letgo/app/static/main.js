@@ -15,7 +15,7 @@ let models = [], model, setting, boards = [], sparks = [], run = null, sampling 
 const player = new Player(showStep);
 
 const rateOf = (slider) => Math.round(4 * 2 ** Number(slider)) / 2; // 2 to 1024 steps a second
-const cells = () => (model.kind === "graph" ? setting.puzzle.split("/").length ** 2 : model.kind === "queens" ? model.side : model.side ** 2);
+const cells = () => (model.kind === "graph" ? setting.puzzle.split("/").length ** 2 : model.cells);
 const status = (text) => { byId("status").textContent = text; };
 const speak = (text) => { byId("spoken").textContent = text; }; // for screen readers: the turning points, not every step
 const problem = (text) => { byId("problem").textContent = text; };
@@ -352,13 +352,15 @@ async function open() {
   try {
     const [list, health] = await Promise.all([get("/api/models"), get("/api/health")]);
     models = list.models;
+    const failed = Object.entries(list.failed).map(([name, why]) => `${name} cannot be read and is left out: ${why}.`).join(" ");
     byId("version").textContent = `letgo ${health.version}.`;
     byId("steps").max = health.limits.steps;
     byId("race-count").max = health.limits.seeds;
-    if (!models.length) throw new Error("This server has no models. Start it with `letgo app --model RUN`.");
+    if (!models.length) throw new Error(`This server has no models. Start it with \`letgo app --model RUN\`. ${failed}`);
     listen();
     byId("run").disabled = byId("race").disabled = false;
     restore(linked, list.default);
+    if (failed) problem(failed);
   } catch (error) {
     status("");
     problem(error.message);

@@ -1,0 +1,35 @@
+"""Engines by device, and hand-written kernels that are used only where the machine has what they need."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from letgo.engines.cpu import Cpu
+from letgo.engines.plain import Engine, Plain
+from letgo.models.transformer import Transformer
+from letgo.paths import Path
+
+
+def supported(network: nn.Module) -> bool:
+    """The paper's Transformer (width 128, heads of size 16) on a Hopper card."""
+    from letgo.engines import attention, cuda
+
+    if not isinstance(network, Transformer) or not cuda.available():
+        return False
+    fits = network.width == 128 and network.hidden % 128 == 0 and network.heads * attention.SIZE == network.width
+    return fits and network.positions.shape[1] <= attention.MOST_CELLS and network.dropout <= attention.MOST_DROPOUT
+
+
+def pick_engine(network: nn.Module, path: Path, device: torch.device, precision: str, fast: bool) -> Engine:
+    """The fastest engine that this device and precision have; without `fast` the plain one."""
+    if fast and device.type == "cpu":
+        return Cpu(network, path, device, precision)
+    if fast and device.type == "cuda" and precision == "bf16":
+        from letgo.engines.graph import Graph
+
+        return Graph(network, path, device, precision)
+    return Plain(network, path, device, precision)
+
+
+__all__ = ["Engine", "pick_engine", "supported"]

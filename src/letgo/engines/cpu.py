@@ -1,0 +1,128 @@
+"""The engine for a CPU: weights packed once for oneDNN, products fused with GELU and residual sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from letgo.engines.plain import Engine
+from letgo.models.transformer import Block, Transformer
+from letgo.paths import Path
+from letgo.pinning import Clues
+from letgo.rng import Noise, NoiseAhead
+from letgo.samplers import Sampler
+from letgo.sampling import Denoise, Snapshot, Walk
+from letgo.shapes import State, Time
+
+CELLS = 1296  # of a batch: beyond 16 boards of 81 cells a core gains nothing
+
+
+def available() -> bool:
+    """Whether this build of torch has oneDNN with fused products."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 natively (AVX512-BF16 or AMX), as far as torch knows; elsewhere it is slow."""
+    tests = (getattr(torch.cpu, f"_is_{kind}_supported", None) for kind in ("avx512_bf16", "amx_tile"))
+    return any(test is not None and test() for test in tests)
+
+
+class PackedBlock:
+    """A Block without dropout. In bf16 only the four products are: norms, softmax and residual sums stay fp32."""
+
+    def __init__(self, block: Block, kind: torch.dtype):
+        self.block, self.kind, self.heads = block, kind, block.attention.heads
+        up, down = block.mlp[0], block.mlp[2]
+        assert isinstance(up, nn.Linear)
+        assert isinstance(down, nn.Linear)
+        layers = (block.attention.qkv, block.attention.out, up, down)
+        self.qkv, self.out, self.up, self.down = (self.packed(layer) for layer in layers)
+
+    def packed(self, layer: nn.Linear) -> tuple[Tensor, Tensor]:
+        weight, bias = layer.weight.detach().to(self.kind), layer.bias.detach().to(self.kind)
+        return torch.ops.mkldnn._reorder_linear_weight(weight), bias
+
+    def linear(self, x: Tensor, layer: tuple[Tensor, Tensor], then: str = "none") -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x.to(self.kind), *layer, then, [], "none")
+
+    def added(self, x: Tensor, layer: tuple[Tensor, Tensor], rest: Tensor) -> Tensor:
+        if self.kind is torch.float32:
+            return torch.ops.mkldnn._linear_pointwise.binary(x, rest, *layer, "add")
+        return rest + self.linear(x, layer)
+
+    def __call__(self, x: Tensor, batch: int) -> Tensor:
+        q, k, v = (
+            self.linear(self.block.norm1(x), self.qkv)
+            .float()
+            .unflatten(1, (3, self.heads, -1))
+            .unflatten(0, (batch, -1))
+            .permute(2, 0, 3, 1, 4)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        x = self.added(mixed, self.out, x)
+        return self.added(self.linear(self.block.norm2(x), self.up, "gelu"), self.down, x)
+
+
+class PackedTransformer:
+    """f(x_t, t) as the network itself computes it, up to rounding; forward only. It copies the weights as they are."""
+
+    def __init__(self, network: Transformer, kind: torch.dtype = torch.float32):
+        self.network = network
+        with torch.no_grad():
+            tables = zip(network.tables, network.positions, strict=True)
+            self.place = torch.stack([table(row) for table, row in tables]).sum(0)
+        self.blocks = [PackedBlock(block, kind) for block in network.blocks if isinstance(block, Block)]
+
+    def __call__(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
+        x = (self.network.embed(x_t) + (self.place + self.network.time(t))).flatten(0, 1)
+        for block in self.blocks:
+            x = block(x, len(x_t))
+        return self.network.read(x.unflatten(0, (len(x_t), -1)))
+
+
+def packs(network: nn.Module) -> bool:
+    """Whether the engine can pack this network; others it calls as they are."""
+    return isinstance(network, Transformer) and available()
+
+
+class Cpu(Engine):
+    """Batches of any size with one row of t for all boards.
+
+    Then no product's shape depends on the batch but by whole boards, and a board has the same bits in any company.
+    """
+
+    pads = False
+
+    def __init__(self, network: nn.Module, path: Path, device: torch.device, precision: str):
+        super().__init__(network, path, device, precision)
+        half, self.packed = precision == "bf16", packs(network)
+        self.cast = torch.autocast("cpu", torch.bfloat16) if half and not self.packed else nullcontext()
+        self.forward = network
+        if isinstance(network, Transformer) and self.packed:
+            self.forward = PackedTransformer(network, torch.bfloat16 if half else torch.float32)
+
+    def denoise(self, context: Tensor | None) -> Denoise:
+        def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
+            with self.cast:
+                return self.forward(x_t, t, context, *memory)
+
+        return denoise
+
+    def walk(
+        self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
+    ) -> Iterator[Snapshot]:
+        return super().walk(sampler, clues, NoiseAhead.of(noise), context, walk)
+
+    def batch(self, cells: int) -> int:
+        return max(1, CELLS // cells)
+
+    def size(self, batch: int, boards: int) -> int:
+        return min(batch, boards)
+
+    def smaller(self, whole: int, size: int, left: int, cells: int) -> int:
+        return left

@@ -1,0 +1,130 @@
+"""The paper's numbers as data: table, column, rule and objective give a value with its spread over seeds."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+RULES = ("ddpm", "euler", "em", "em-decay", "tweedie")
+OBJECTIVES = ("baseline", "self-correction")
+STEPS = 2_000_000  # optimiser steps of the paper's runs (Table 4)
+
+QUEENS_BOARDS, QUEENS_TRAINING, QUEENS_SAMPLES = 365_596, 168_000, 500_000  # App. O.2
+
+
+@dataclass(frozen=True)
+class Number:
+    """A printed value; `std` is over three training seeds, None where the paper gives none."""
+
+    value: float
+    std: float | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column measures: a model, a clue regime, and the entry of a report that holds the score."""
+
+    key: str
+    title: str
+    model: str  # of self-correction; `-baseline` without it
+    regime: str
+    score: str = "validity"
+    steps: int = 200
+    passes: int = 1
+    count: int = 2000
+    at: int | None = None  # optimiser steps of the checkpoint, where it is not the last
+    of: str = ""  # the task, where the model has another name
+    file: bool = False  # instances of a data file alone count: what we draw ourselves is easier
+    caveat: str = ""  # what sets every run of ours apart from the paper's
+    early: str = ""  # the table that has the paper's figure after 200,000 steps
+
+    @property
+    def task(self) -> str:
+        return self.of or self.model
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the paper, with rules as rows."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    values: dict[str, dict[str, tuple[Number, ...]]] = field(repr=False)
+    digits: tuple[int, int]  # decimals of our numbers and of the paper's
+    unit: float = 1.0  # what the paper prints for a score of 1: 100 for percentages
+    lower_is_better: bool = False
+    within_spread: bool = False  # a miss is below the paper by more than its spread between seeds
+
+    def cells(self) -> Iterator[Cell]:
+        for column in self.columns:
+            for objective, rows in self.values.items():
+                for rule in rows:
+                    yield Cell(self, column, rule, objective)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number and what it takes to measure our own."""
+
+    table: Table
+    column: Column
+    rule: str
+    objective: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.table.name}/{self.column.key}/{self.rule}/{self.objective}"
+
+    @property
+    def model(self) -> str:
+        return self.column.model if self.objective == "self-correction" else f"{self.column.model}-baseline"
+
+    @property
+    def paper(self) -> Number:
+        return self.table.values[self.objective][self.rule][self.table.columns.index(self.column)]
+
+
+def _numbers(text: str) -> tuple[Number, ...]:
+    """`.31±.02 .83±.01` as the paper prints it."""
+    pairs = [word.partition("±") for word in text.split()]
+    return tuple(Number(float(value), float(std) if std else None) for value, _, std in pairs)
+
+
+def _tables() -> dict[str, Table]:
+    """The tables of paper.toml; one with a score of its own has it in all its columns."""
+    read = tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+    known, tables = {key: Column(key, **column) for key, column in read.pop("columns").items()}, {}
+    for name, table in read.items():
+        score = {"score": table.pop("score")} if "score" in table else {}
+        columns = tuple(replace(known[key], **score) for key in table.pop("columns"))
+        rows = {objective: table.pop(objective) for objective in OBJECTIVES}
+        values = {o: {rule: _numbers(text) for rule, text in part.items()} for o, part in rows.items()}
+        tables[name] = Table(name, columns=columns, values=values, **{**table, "digits": tuple(table["digits"])})
+    return tables
+
+
+TABLES = _tables()
+TABLE1, TABLE7 = TABLES["table1"], TABLES["table7"]
+
+# EM decay's best setting on validation boards: sigma, tau_start, validity.
+TABLE5 = {
+    "sudoku-extreme-baseline": (14.0, 0.8, 0.177),
+    "sudoku-extreme": (20.0, 0.7, 0.531),
+    "sudoku-baseline": (7.0, 0.7, 0.843),
+    "sudoku": (7.0, 0.7, 0.982),
+}
+
+# Distinct valid boards inside and outside the training set.
+TABLE15 = {
+    ("em-decay", "queens-baseline"): (33_523, 39_629),
+    ("em-decay", "queens"): (75_360, 88_436),
+    ("tweedie", "queens-baseline"): (41_274, 48_572),
+    ("tweedie", "queens"): (57_362, 66_063),
+}
+
+# App. O.3: of 297 solutions of 50 puzzles, both objectives find 139 in 1,000 draws a puzzle with Tweedie.
+O3_PUZZLES, O3_DRAWS, O3_CLUES, O3_SOLUTIONS = 50, 1000, (32, 38), (2, 12)
+O3_FOUND, O3_TOTAL = 139, 297

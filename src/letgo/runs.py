@@ -1,0 +1,488 @@
+"""A run folder: readable JSON, safetensors, and a state of plain tensors for resuming. All writes are atomic."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from letgo.config import Config
+from letgo.data.files import written_atomically
+from letgo.errors import LetgoError, unknown
+from letgo.presets import PRESETS
+from letgo.tasks import TASKS
+
+Weights = dict[str, Tensor]
+
+
+def write_json(path: Path, value: Any) -> None:
+    with written_atomically(path) as file:
+        file.write((json.dumps(value, indent=2) + "\n").encode())
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time, where the system can say so; without `wait`, a folder in use is refused at once."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _lock(folder, wait)
+    except BlockingIOError:
+        raise LetgoError(
+            f"another process is training or tuning in {folder}; wait until it ends, or choose another --out"
+        ) from None
+    except OSError as error:
+        raise LetgoError(f"{folder}: {error.strerror or error}; choose another folder") from None
+    try:
+        yield
+    finally:
+        if made:  # what is refused leaves no empty folder
+            with suppress(OSError):
+                folder.rmdir()
+        if handle is not None:
+            os.close(handle)
+
+
+@contextmanager
+def all_locked(folders: Iterable[Path]) -> Iterator[None]:
+    """Several at once, or none of them where one is in use; one folder twice is in use."""
+    with ExitStack() as locks:
+        for folder in folders:
+            locks.enter_context(locked(folder, wait=False))
+        yield
+
+
+def _lock(folder: Path, wait: bool) -> int | None:
+    """A descriptor of the folder itself, whose lock ends with it: at the latest when the process does."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # some network disks lock no folder
+        pass
+    return handle
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LetgoError(f"{path} is missing; is {path.parent} a letgo run folder?") from None
+    except (OSError, ValueError) as error:
+        raise LetgoError(f"{path} is not readable JSON ({error}); restore it or start a new run") from None
+
+
+def weights_bytes(weights: Weights, dtype: torch.dtype | None = None) -> bytes:
+    tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in weights.items()}
+    return save(tensors, metadata={"format": "pt"})
+
+
+def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
+    with written_atomically(path) as file:
+        file.write(weights_bytes(weights, dtype))
+
+
+def load_weights(path: Path, prefix: str = "") -> Weights:
+    """Tensors whose name starts with `prefix`, as float32."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [k for k in file.keys() if k.startswith(prefix)]  # noqa: SIM118  (not a dict)
+            return {k.removeprefix(prefix): file.get_tensor(k).float() for k in names}
+    except FileNotFoundError:
+        raise LetgoError(f"{path} is missing; train first, or name another model") from None
+    except (OSError, SafetensorError) as error:
+        raise LetgoError(f"{path} is not a safetensors file, or is cut short ({error}); copy it again") from None
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    memory = io.BytesIO()  # given a path, torch reports a full disk as a RuntimeError of its own
+    torch.save(state, memory)
+    with written_atomically(path) as file:
+        file.write(memory.getbuffer())
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a foreign or truncated file
+        reason = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
+        raise LetgoError(
+            f"{path} is not a training state, or is cut short ({reason}); "
+            "restore it, or start again in another --out folder"
+        ) from None
+    if not isinstance(state, dict) or not {"step", "config", "raw", "ema", "optimizer"} <= set(state):
+        raise LetgoError(f"{path} is not a letgo training state; restore it, or start again in another --out folder")
+    return state
+
+
+@dataclass
+class Run:
+    """A run folder: what it says of the past, and its only writer.
+
+    Killed at any moment, it can be resumed: a new run's state is written before all else, a later one after all else.
+    """
+
+    folder: Path
+    config: Config
+    state: dict[str, Any] | None = None  # as it was last saved
+    instances: int = 0  # the fingerprint of those it is trained on
+    anew: bool = False  # in the place of a run of which no step was saved
+    tensorboard: Any = None
+    stopped_by: str = "done"  # how the last call of `train` ended: 'done', 'time' or 'signal'
+    signal: int = 0
+    trained: bool = False  # whether that call took a step
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    @staticmethod
+    def load(folder: Path) -> Run:
+        """A run, or a model without its state, as it stands."""
+        state = load_state(folder / "state.pt") if (folder / "state.pt").is_file() else None
+        return Run(folder, Config.from_dict(read_json(folder / "config.json")), state)
+
+    @staticmethod
+    @contextmanager
+    def open(config: Config, folders: dict[int, Path]) -> Iterator[list[Run]]:
+        """The run of each seed, new or to go on with, in a folder that no other process trains or tunes in meanwhile.
+
+        What was lost or damaged there is repaired.
+        """
+        with all_locked(folders.values()):
+            runs = [_to_train(replace(config, seed=seed), folder) for seed, folder in folders.items()]
+            for run in runs:
+                run._repair()
+            yield runs
+
+    @property
+    def step(self) -> int:
+        return 0 if self.state is None else int(self.state["step"])
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.state is None else float(self.state.get("seconds", 0.0))
+
+    @property
+    def finished(self) -> bool:
+        return self.state is not None and self.step >= self.config.steps
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    @property
+    def validation(self) -> dict[str, Any]:
+        """Which weights were exported, and why; nothing where no file can say."""
+        try:
+            found = read_json(self.folder / "validation.json")
+        except LetgoError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def learn_from(self, instances: int) -> None:
+        """A run goes on with the instances that it began with."""
+        if self.step and self.state is not None and self.state.get("instances", instances) != instances:
+            raise LetgoError(
+                f"{self.folder} was trained on other instances than these; repeat the --data (or --boards) that it was "
+                "started with, or choose another --out"
+            )
+        self.instances = instances
+
+    def tidy(self) -> None:
+        """Remove what a process left that was killed: half-written files, log lines beyond the saved step."""
+        for path in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoints/.*.part")):
+            path.unlink(missing_ok=True)
+        log = self.folder / "metrics.jsonl"
+        if log.exists() and not self.finished:
+            lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= self.step]
+            with written_atomically(log) as file:
+                file.write("".join(f"{line}\n" for line in lines).encode())
+
+    def save(self, state: dict[str, Any]) -> None:
+        """A trainer's state, and its average as the model; what was found for other weights goes."""
+        new = self.state is None
+        self.state = {**state, "config": self.config.as_dict(), "instances": self.instances}
+        self._forget()
+        if new:
+            save_state(self.folder / "state.pt", self.state)
+        self.export(self.step, "ema")
+        if not new:  # killed before this, a run is behind its model and trains on instead of keeping an old one
+            save_state(self.folder / "state.pt", self.state)
+        self.anew = False
+
+    def keep(self, step: int, **kinds: Weights) -> None:
+        both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
+        save_weights(self.folder / "checkpoints" / f"{step}.safetensors", both, torch.float16)
+
+    def log(self, step: int, losses: dict[str, float], speed: float) -> None:
+        """One more line; the file is closed between lines, so a killed run leaves at most half of one."""
+        path = self.folder / "metrics.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"step": step, **losses, "steps_per_second": round(speed, 2)}) + "\n")
+        except OSError as error:
+            reason = error.strerror or error
+            raise LetgoError(f"cannot write {path}: {reason}; what was saved before is intact") from None
+        if self.tensorboard is not None:
+            for name, value in losses.items():
+                self.tensorboard.add_scalar(name, value, step)
+
+    def candidates(self) -> list[tuple[int, str]]:
+        """Step and kind ('ema' or 'raw') of all weights that are here: the state's, then kept ones, latest first."""
+        paths = self.folder.glob("checkpoints/*.safetensors")
+        kept = {int(path.stem) for path in paths if path.stem.isdecimal()}
+        last = [] if self.state is None else [self.step]  # in full precision, wherever that step was kept too
+        steps = [*last, *sorted(kept.difference(last), reverse=True)]
+        return [(step, kind) for step in steps for kind in ("ema", "raw")]
+
+    def weights(self, step: int, kind: str) -> Weights:
+        if self.state is not None and step == self.step and kind in ("ema", "raw"):
+            return self.state[kind]
+        weights = load_weights(self.folder / "checkpoints" / f"{step}.safetensors", f"{kind}.")
+        if not weights:
+            raise LetgoError(f"{self.folder} keeps no {kind} weights of step {step}; train it anew")
+        return weights
+
+    def export(self, step: int, kind: str, because: dict[str, Any] | None = None) -> None:
+        """Make these weights the run's model, and say so in config.json and, with the reasons, in validation.json.
+
+        What was found for another model goes before that does.
+        """
+        data, known = weights_bytes(self.weights(step, kind)), self.validation
+        if self.model.exists() and self.model.read_bytes() != data:
+            self._forget()
+        with written_atomically(self.model) as file:
+            file.write(data)
+        write_json(self.folder / "config.json", {**self.config.as_dict(), "weights": kind})
+        if because is not None:
+            write_json(self.folder / "validation.json", {**known, "step": step, "weights": kind, **because})
+
+    def tuning_file(self, rule: str, regime: str | None = None) -> Path:
+        """Where `letgo tune` keeps the settings of a rule; those of another regime than the task's first apart."""
+        return self.folder / (f"tune-{rule}.json" if regime is None else f"tune-{rule}-{regime}.json")
+
+    def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
+        """What `letgo tune` found for a rule in this regime, or else in the usual one; or nothing."""
+        paths = (self.tuning_file(rule, kind) for kind in (regime, None))
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            return {}
+        table = read_json(path)
+        if not isinstance(table, dict) or not _is_setting(table.get("best")):
+            raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
+        return table
+
+    def save_tuning(self, rule: str, regime: str | None, table: dict[str, Any]) -> None:
+        write_json(self.tuning_file(rule, regime), table)
+
+    def _forget(self) -> None:
+        """Remove what was found for weights that are replaced."""
+        stale = self.folder.glob("checkpoints/*.safetensors") if self.anew else ()
+        for path in (self.folder / "validation.json", *self.folder.glob("tune-*.json"), *stale):
+            path.unlink(missing_ok=True)
+
+    def _repair(self) -> None:
+        """A model or configuration that was lost or damaged comes back: the weights that validation.json names, else
+        the state's average."""
+        model, config = _reads(load_weights, self.model), self.folder / "config.json"
+        if self.state is None or (model and _reads(_config, config)):
+            return
+        step, kind = self.validation.get("step", 0), "raw" if self.validation.get("weights") == "raw" else "ema"
+        if model:
+            write_json(config, {**self.config.as_dict(), "weights": kind})
+            return
+        self.model.unlink(missing_ok=True)
+        if self.validation and _reads(self.weights, step, kind):
+            self.export(step, kind)
+            return
+        if (self.folder / "validation.json").exists():  # what it names is gone
+            self._forget()
+        self.export(self.step, "ema")
+
+
+def _to_train(config: Config, folder: Path) -> Run:
+    """A run that goes on where it stopped, or a new one where nothing is."""
+    state = load_state(folder / "state.pt") if (folder / "state.pt").exists() else None
+    if state is not None and state["step"] == 0 and Config.from_dict(state["config"]) != config:
+        return Run(folder, config, anew=True)  # it ran out of memory, perhaps
+    if state is not None:
+        _check_same_run(config, state, folder)
+    elif any((folder / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
+        raise LetgoError(f"{folder} holds a run without its state.pt; restore that file or choose another --out")
+    elif (folder / "config.json").exists() and not _reads(_config, folder / "config.json"):
+        raise LetgoError(f"{folder / 'config.json'} is no configuration of letgo; choose another --out")
+    return Run(folder, config, state)
+
+
+def _check_same_run(config: Config, state: dict[str, Any], folder: Path) -> None:
+    """A resumed run keeps its configuration; only the length and the end of its schedule may change."""
+    saved = Config.from_dict(state["config"])
+    free: dict[str, Any] = {"steps": config.steps, "decay": config.decay}
+    if saved.objective == "simple":  # for self-correction alone
+        free |= {"simple_weight": config.simple_weight, "full_gradient": config.full_gradient}
+    ours, theirs = config.as_dict(), replace(saved, **free).as_dict()
+    first = next((name for name, value in theirs.items() if value != ours[name]), None)
+    if first is not None:
+        raise LetgoError(
+            f"{folder} was started with {first}={theirs[first]!r}, not {ours[first]!r}; "
+            "repeat the command that began it, or choose another --out"
+        )
+    if state["step"] > config.steps:
+        raise LetgoError(
+            f"{folder} is at step {state['step']} already, past --steps {config.steps}; choose another --out"
+        )
+
+
+def best_of(shares: Sequence[float], count: int) -> int:
+    """The place of the largest share of `count` boards; the first stays unless led by more than a standard error."""
+    error = math.sqrt(max(shares[0] * (1 - shares[0]), 1 / count) / count)
+    best = shares.index(max(shares))
+    return best if shares[best] > shares[0] + error else 0
+
+
+def _config(path: Path) -> Config:
+    return Config.from_dict(read_json(path))
+
+
+def _reads(read: Callable[..., object], *what: Any) -> bool:
+    try:
+        read(*what)
+    except LetgoError:
+        return False
+    return True
+
+
+def _step_of(line: str) -> float:
+    """Of a line of the log; of half a line, beyond all steps."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _is_setting(best: object) -> bool:
+    """A sigma, and a tau_start where the rule has one."""
+    if not isinstance(best, dict):
+        return False
+    numbers = [best.get("sigma")] + ([best["tau_start"]] if best.get("tau_start") is not None else [])
+    return all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+
+
+def shipped() -> list[str]:
+    folder = resources.files("letgo") / "shipped"
+    if not folder.is_dir():
+        return []
+    order = {name: i for i, name in enumerate(PRESETS)}
+    names = [entry.name for entry in folder.iterdir() if (entry / "model.safetensors").is_file()]
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
+
+
+def own_name(model: str) -> str:
+    """Itself; of TASK or TASK-baseline, where no model has that name, the first that is shipped for it."""
+    task = model.removesuffix("-baseline")
+    if task not in TASKS or model in shipped() or is_folder(Path(model)):
+        return model
+    known = {name: PRESETS[name] for name in shipped() if name in PRESETS}
+    objective = "self-correction" if model == task else "simple"
+    fitting = (name for name, c in known.items() if (c.task, c.objective) == (task, objective) and not c.task_options)
+    return next(fitting, model)
+
+
+def locate(model: str) -> tuple[Path, int | None]:
+    """The folder, and the step if one was named, of a shipped name (or a task), a run folder, RUN@STEP or hub:ID."""
+    if not model:
+        raise LetgoError(f"no model named; name a run folder or a shipped model: {', '.join(shipped())}")
+    model = own_name(model)
+    if model in shipped():
+        return Path(str(resources.files("letgo") / "shipped" / model)), None
+    if model.startswith("hub:"):
+        return _from_hub(model.removeprefix("hub:")), None
+    folder, _, step = model.rpartition("@")
+    if folder and step.isdigit():
+        if own_name(folder) in shipped():
+            raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
+        return _run_folder(folder), int(step)
+    return _run_folder(model), None
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long for a file, such as a maze
+        return False
+
+
+def _run_folder(name: str) -> Path:
+    path = Path(name)
+    if is_folder(path):
+        return path
+    if name in PRESETS:
+        raise LetgoError(
+            f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
+            f"and name that folder (shipped: {', '.join(shipped()) or 'none'})"
+        )
+    raise unknown("model or run folder", name, shipped(), f"shipped models: {', '.join(shipped()) or 'none'}")
+
+
+def _from_hub(identifier: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise LetgoError(f"hub:{identifier} needs the hub extra: pip install 'letgo[hub]'") from None
+    try:
+        return Path(snapshot_download(identifier, allow_patterns=["*.json", "*.safetensors", "*.md"], etag_timeout=5))
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LetgoError(f"cannot fetch hub:{identifier}: {reason}; are you online?") from None
+
+
+def _build(path: Path) -> tuple[Config, torch.nn.Module]:
+    values = read_json(path)
+    try:
+        config = Config.from_dict(values)
+        return config, config.build_model()
+    except (LetgoError, ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__  # an option or a value that no network has
+        if "memory" in reason:
+            raise
+        raise LetgoError(f"{path}: {reason}; restore the file, or use another run") from None
+
+
+def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
+    """A network in eval mode with its weights, and the folder it came from."""
+    folder, step = locate(model)
+    config, network = _build(folder / "config.json")
+    if step is None:
+        weights = load_weights(folder / "model.safetensors")
+    else:
+        path = folder / "checkpoints" / f"{step}.safetensors"
+        if not path.is_file():
+            kept = sorted(int(p.stem) for p in path.parent.glob("*.safetensors") if p.stem.isdigit())
+            raise LetgoError(f"{folder} keeps no step {step}; it has {', '.join(map(str, kept)) or 'none'}")
+        weights = load_weights(path, "ema.")
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError:
+        raise LetgoError(
+            f"the weights in {folder} do not fit its config.json ({config.name}: {config.network}); "
+            "the two come from different runs"
+        ) from None
+    return config, network.eval(), folder

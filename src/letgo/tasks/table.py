@@ -1,0 +1,120 @@
+"""Rows of symbols without rules, such as `red,blue,.`; a function of one's own may say which rows are valid.
+
+Single characters stand side by side (`ab.a`), words have commas between them; '.' is a blank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import torch
+
+from letgo.errors import LetgoError
+from letgo.shapes import CellMask, Symbols
+from letgo.tasks import import_from
+from letgo.tasks.latin import clue_range
+from letgo.tasks.task import Look, Problem, Task, random_masks
+
+Check = Callable[[list[str]], Any]
+CHECKS: dict[str, Check] = {}  # by their function's name; a run folder names one and never runs it
+
+
+def load_check(place: str) -> None:
+    """Take 'FILE.py:function', which gets a row's values as text and says whether the row is valid; runs the file."""
+    found = import_from("--valid", place)
+    if not callable(found):
+        raise LetgoError(f"--valid {place}: no function; write `def {place.rpartition(':')[2]}(row)` there")
+    CHECKS[place.rpartition(":")[2]] = found
+
+
+@dataclass(frozen=True)
+class Table(Task):
+    """`columns` cells that hold any of `values`; `grid` is how the page lays them out, `valid` the check's name."""
+
+    columns: int = 2
+    values: Sequence[str] = ("0", "1")
+    grid: Sequence[int] = ()
+    valid: str = ""
+    cells: int = field(init=False)
+    symbols: int = field(init=False)
+    name = "table"
+    regimes = ("random", "gen")
+
+    def __post_init__(self) -> None:
+        for key in ("values", "grid"):  # JSON has lists
+            object.__setattr__(self, key, tuple(getattr(self, key)))
+        odd = [value for value in self.values if value in ("", ".") or "," in value]
+        if len(self.values) < 2 or odd or self.columns < 1:
+            raise LetgoError(
+                f"a table of {self.columns} columns with the values {self.values}; expected 2 or more words"
+            )
+        if self.grid and (len(self.grid) != 2 or self.grid[0] * self.grid[1] != self.columns):
+            raise LetgoError(
+                f"--grid {'x'.join(map(str, self.grid))}: a row has {self.columns} cells; give HxW of these"
+            )
+        object.__setattr__(self, "cells", self.columns)
+        object.__setattr__(self, "symbols", len(self.values))
+
+    @property
+    def usual_clues(self) -> int:
+        return self.cells // 2
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.valid)
+
+    @property
+    def separator(self) -> str:
+        return "," if any(len(value) > 1 for value in self.values) else ""
+
+    @property
+    def look(self) -> Look:
+        side = isqrt(self.cells)
+        rows, columns = self.grid or ((side, side) if side**2 == self.cells else (1, self.cells))
+        blank = self.separator.join("." * self.cells)
+        return Look("Table", rows, columns, self.values, separator=self.separator, example=blank)
+
+    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
+        low, high = clue_range(regime, {"random": self.usual_clues, "gen": 0}, self.cells)
+        return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
+
+    def broken(self, boards: Symbols, problem: Problem) -> CellMask:
+        """All cells of a row that the check refuses; without a check nothing is known, and nothing is broken."""
+        if not self.valid:
+            return torch.zeros_like(boards, dtype=torch.bool)
+        name = self.valid.rpartition(":")[2]
+        if name not in CHECKS:
+            raise LetgoError(f"rows of this table are checked by {self.valid}; give --valid FILE.py:{name}")
+        fine = [bool(CHECKS[name]([self._word(symbol) for symbol in board])) for board in boards.tolist()]
+        return ~torch.tensor(fine, dtype=torch.bool, device=boards.device)[:, None].expand_as(boards)
+
+    def _word(self, symbol: int) -> str:
+        return self.values[symbol]
+
+    def symbol(self, text: str, cell: int) -> int:
+        if text not in self.values:
+            some = ", ".join(self.values[:8]) + (", ..." if self.symbols > 8 else "")
+            raise LetgoError(f"cell {cell + 1} is {text!r}; expected one of {some}, or '.' for a blank")
+        return self.values.index(text)
+
+    def parse(self, text: str) -> Problem:
+        parts = [part.strip() for part in text.split(",")] if self.separator else list(text.strip())
+        if len(parts) != self.cells:
+            raise LetgoError(f"expected {self.cells} cells, got {len(parts)}; '.' for a blank")
+        given = torch.tensor([[part not in ("", ".") for part in parts]])
+        symbols = [0 if part in ("", ".") else self.symbol(part, cell) for cell, part in enumerate(parts)]
+        return Problem(torch.tensor([symbols]), given)
+
+    def format(self, boards: Symbols, problem: Problem) -> list[str]:
+        return [self.separator.join(self._word(symbol) for symbol in board) for board in boards.tolist()]
+
+    def format_clues(self, problem: Problem) -> list[str]:
+        rows = zip(problem.solution.tolist(), problem.given.tolist(), strict=True)
+        return [
+            self.separator.join(self._word(symbol) if known else "." for symbol, known in zip(*row, strict=True))
+            for row in rows
+        ]

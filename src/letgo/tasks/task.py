@@ -1,0 +1,187 @@
+"""What a task is: its rules, its text and how it looks. Tasks know symbols, not floats, and no files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from letgo.errors import LetgoError
+from letgo.estimates import Column
+from letgo.shapes import CellMask, PerBoard, Symbols
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A batch of instances. Where `given` is False, `solution` holds the answer if it is known, else 0."""
+
+    solution: Symbols
+    given: CellMask
+    context: Tensor | None = None  # handed to the network: for graphs the adjacency, (batch, N, N), 0/1 floats
+    number: Int[Tensor, "batch"] | None = None  # an instance's place in the whole list that it was drawn with
+
+    def __len__(self) -> int:
+        return len(self.solution)
+
+    def __getitem__(self, index: slice | Tensor) -> Problem:
+        context, number = (None if part is None else part[index] for part in (self.context, self.number))
+        return Problem(self.solution[index], self.given[index], context, number)
+
+    @staticmethod
+    def cat(problems: list[Problem]) -> Problem:
+        contexts = [p.context for p in problems if p.context is not None]
+        numbers = [p.number for p in problems if p.number is not None]
+        return Problem(
+            torch.cat([p.solution for p in problems]),
+            torch.cat([p.given for p in problems]),
+            torch.cat(contexts) if contexts else None,
+            torch.cat(numbers) if len(numbers) == len(problems) else None,
+        )
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the page shows a task: what a board is drawn as, and how its symbols are written."""
+
+    title: str
+    rows: int
+    columns: int
+    letters: Sequence[str]  # one text per symbol
+    kind: str = "grid"  # or 'queens', 'maze', 'graph'
+    box: int = 0  # the side of a Sudoku's boxes
+    separator: str = ""  # what stands between the cells of a puzzle's text
+    example: str | None = None  # a puzzle to begin with; without one it is the first random puzzle
+
+
+class Task(ABC):
+    """The rules of one puzzle. `CONTRIBUTING.md` shows a complete one in under 40 lines."""
+
+    name: str
+    cells: int  # m of Table 2
+    symbols: int  # d of Table 2
+    regimes: tuple[str, ...]  # named clue regimes of Table 2; the first is the default
+    generates: bool = True  # whether a board can be drawn from no clues at all; graphs and mazes answer a question
+    context: str = ""  # what the network is told beside the clues, in words, where there is such a thing
+
+    @property
+    def usual_clues(self) -> int | None:
+        """The number of Table 2, where a regime may also be a number of clues."""
+        return None
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether `broken` can tell a wrong board; of rows without rules nothing is known."""
+        return True
+
+    @abstractmethod
+    def broken(self, boards: Symbols, problem: Problem) -> CellMask:
+        """Cells that take part in a broken rule, on boards of legal symbols."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Problem:
+        """One instance from its one-line text; raises LetgoError saying what is wrong and what was expected."""
+
+    @abstractmethod
+    def format(self, boards: Symbols, problem: Problem) -> list[str]:
+        """One line of text per board, the form that `parse` reads."""
+
+    def format_clues(self, problem: Problem) -> list[str]:
+        """The puzzles themselves, without their answers: by default '.' for a blank, of one character per cell."""
+        rows = zip(self.format(problem.solution, problem), problem.given.tolist(), strict=True)
+        return ["".join(c if clue else "." for c, clue in zip(*row, strict=True)) for row in rows]
+
+    # A task that draws its own instances has these two; all others come from files.
+
+    def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
+        """Random solved instances and, where the task has one, their context."""
+        raise LetgoError(f"{self.name} draws no instances of its own; give --data FILE")
+
+    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
+        """Clues by a regime of Table 2, or 'train'."""
+        raise LetgoError(f"{self.name} draws no clues of its own; give --data FILE whose instances have clues")
+
+    def generate(self, count: int, rng: np.random.Generator, regime: str | None = None) -> Problem:
+        boards, context = self.solved(count, rng)
+        return Problem(boards, self.masks(boards, regime or self.regimes[0], rng), context)
+
+    # What follows has a default that most tasks keep.
+
+    def positions(self) -> Int[Tensor, "tables cells"]:
+        """One row per position table of the network (App. E.1); by default every cell has an entry of its own."""
+        return torch.arange(self.cells)[None]
+
+    def validate(self, boards: Symbols, problem: Problem) -> PerBoard:
+        """Every rule holds and every clue is kept."""
+        return ~self.violations(boards, problem).any(dim=1)
+
+    def violations(self, boards: Symbols, problem: Problem) -> CellMask:
+        """Cells that break a rule, changed clues, and codes that are no symbol at all."""
+        legal = (boards >= 0) & (boards < self.symbols)
+        broken = self.broken(boards.clamp(0, self.symbols - 1), problem)
+        return broken | changed_clues(boards, problem) | ~legal
+
+    def draw(self, board: Symbols, problem: Problem) -> str:
+        """One board (batch of 1) as a picture of several lines for a terminal."""
+        return self.format(board, problem)[0]
+
+    def draw_clues(self, problem: Problem) -> str:
+        """One puzzle (batch of 1) as a picture."""
+        return self.format_clues(problem)[0]
+
+    def without_comment(self, line: str) -> str:
+        """The puzzle in one line of a puzzle file; here a comment starts with '#' and runs to the end of its line."""
+        return line.partition("#")[0].strip()
+
+    def images(self, problem: Problem) -> Problem:
+        """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
+        raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
+
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> Mapping[str, Column]:
+        """What only this task is measured by: a row for each instance; `tries` are the boards of each pass."""
+        return {}
+
+    def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
+        """What `letgo data check` tells of this task's instances alone, the slow part of it from a sample."""
+        return {}
+
+    def sized(self, side: int) -> Task:
+        """The same task on a board of another side."""
+        if not is_dataclass(self) or "size" not in {f.name for f in fields(self)}:
+            raise LetgoError(f"--size {side}: {self.name} has one size only; leave --size out")
+        return replace(self, size=side)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def look(self) -> Look:
+        """A square board where the cells fill one, else a single row."""
+        side = isqrt(self.cells)
+        rows, columns = (side, side) if side**2 == self.cells else (1, self.cells)
+        return Look(self.name.capitalize(), rows, columns, self._letters())
+
+    def _letters(self) -> list[str]:
+        """How each symbol is written, found by writing a board that holds nothing else."""
+        boards = torch.arange(self.symbols)[:, None].expand(-1, self.cells)
+        lines = self.format(boards, Problem(boards, torch.zeros_like(boards, dtype=torch.bool)))
+        return [line[0] if len(line) == self.cells else "?" for line in lines]
+
+
+def solved(problem: Problem, task: Task) -> bool:
+    """Whether the answers came with the puzzles."""
+    return bool(task.validate(problem.solution, problem).all())
+
+
+def changed_clues(boards: Symbols, problem: Problem) -> CellMask:
+    return problem.given & (boards != problem.solution)
+
+
+def random_masks(count: int, cells: int, low: int, high: int, rng: np.random.Generator) -> CellMask:
+    """k ~ U{low..high} randomly placed clues per board (Table 2)."""
+    clues = rng.integers(low, high, size=(count, 1), endpoint=True)
+    rank = rng.random((count, cells)).argsort(axis=1).argsort(axis=1)
+    return torch.from_numpy(rank < clues)

@@ -1,0 +1,201 @@
+"""The optimisation loop around a trainer: logging, keeping, saving; interruptible and resumable."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from letgo.config import Config
+from letgo.errors import LetgoError
+from letgo.runs import Run, load_model
+from letgo.tasks import Problem
+from letgo.training.data import TrainingData, fingerprint
+from letgo.training.trainer import Trainer
+
+KEEP = (20_000, 60_000, 100_000, 200_000, 400_000, 800_000, 1_200_000, 1_600_000, 2_000_000)  # App. L
+SAVE_SECONDS = 60
+
+Progress = Callable[[int, int, float, dict[str, float]], None]  # step, of how many, steps per second, losses
+Problems = Problem | Sequence[Problem]  # one set of instances for all models, or one for each
+
+
+@dataclass(frozen=True)
+class Options:
+    """What happens beside the steps; none of it changes what is learned."""
+
+    max_seconds: float | None = None
+    keep: Sequence[int] = KEEP
+    progress: Progress | None = None
+    log_every: int = 100
+    tensorboard: bool = False
+    fast: bool | None = None  # False: no compilation, no CUDA graph
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Ctrl-C, SIGTERM and a terminal that hangs up end the loop after the current step; the list then holds the signal.
+    A second one ends all."""
+    caught: list[int] = []
+    numbers, hangup = [signal.SIGINT, signal.SIGTERM], getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # as `nohup` has it
+        numbers.append(hangup)
+
+    def catch(number: int, frame: object) -> None:
+        if caught:  # asked twice: the step itself may hang
+            raise KeyboardInterrupt
+        caught.append(number)
+
+    try:
+        before = {n: signal.signal(n, catch) for n in numbers}
+    except ValueError:  # not in the main thread: nobody can interrupt us there
+        before = {}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train_runs(
+    config: Config,
+    problem: Callable[[], Problems],
+    folders: dict[int, Path],
+    device: torch.device,
+    options: Options,
+    compare: bool = False,
+) -> list[Run]:
+    """Train, or go on with, the run of each seed, all together; the folders are locked meanwhile.
+
+    `problem` supplies the training instances when they are needed. With `compare`, a run that is finished is held
+    against them too. Runs that stand at different steps first catch up with one another.
+    """
+    begun = time.monotonic()
+    deadline = math.inf if options.max_seconds is None else begun + options.max_seconds
+    with Run.open(config, folders) as runs:
+        finished = all(run.finished for run in runs)
+        problems = problem() if compare or not finished else []
+        prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
+        for i, run in enumerate(runs):
+            if prints:
+                run.learn_from(prints[i % len(prints)])
+            run.tidy()
+        if finished:
+            return runs
+        for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
+            goal = config.steps if until is None else until
+            group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
+            if not group:
+                break
+            mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
+            members = [runs[i] for i in group]
+            trainer = _trainer(config, TrainingData.of(mine, config.masks, device), options.fast, members)
+            Loop(trainer, members, options, begun, deadline).run(goal)
+            if members[0].stopped_by != "done":
+                for run in runs:
+                    run.stopped_by, run.signal = members[0].stopped_by, members[0].signal
+                break
+            begun = time.monotonic()
+        return runs
+
+
+def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequence[Run]) -> Trainer:
+    """With the runs' states, or the weights that they start from."""
+    trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs])
+    if config.init is not None and any(run.state is None for run in runs):
+        _, network, _ = load_model(config.init)
+        for model in range(len(runs)):
+            for kind in ("raw", "ema"):
+                trainer.set_weights(kind, dict(network.named_parameters()), f"model '{config.init}'", model)
+    if any(run.state is not None for run in runs):
+        trainer.restore(*(run.state or trainer.state(model) for model, run in enumerate(runs)))
+    return trainer
+
+
+@dataclass
+class Loop:
+    """Steps, with what happens between them: logging, keeping, saving, stopping."""
+
+    trainer: Trainer
+    runs: Sequence[Run]
+    options: Options
+    begun: float
+    deadline: float
+    before: list[float] = field(default_factory=list)  # seconds that each run took until now
+    timed_from: int = 0
+    timed_at: float = 0.0
+
+    def run(self, until: int) -> None:
+        trainer, stopped_by, caught_signal = self.trainer, "done", 0
+        first, self.before = trainer.steps_done, [run.seconds for run in self.runs]
+        for run in self.runs:
+            run.tensorboard = _summary_writer(run.folder) if self.options.tensorboard else None
+        self.save()  # from here on a killed run can be resumed, even before its first minute is over
+        last_save = time.monotonic()
+        self.timed_from, self.timed_at = trainer.steps_done, last_save
+        with interruptible() as caught:
+            while trainer.steps_done < until:
+                if caught:
+                    stopped_by, caught_signal = "signal", caught[0]
+                    break
+                if time.monotonic() >= self.deadline:
+                    stopped_by = "time"
+                    break
+                trainer.step()
+                step = trainer.steps_done
+                if step % self.options.log_every == 0 or step == trainer.recipe.steps:
+                    self.log()
+                if step in self.options.keep:
+                    for model, run in enumerate(self.runs):
+                        run.keep(step, raw=trainer.weights("raw", model), ema=trainer.weights("ema", model))
+                if time.monotonic() - last_save > SAVE_SECONDS:
+                    self.save()
+                    last_save = time.monotonic()
+            self.save()
+        for run in self.runs:
+            run.stopped_by, run.signal, run.trained = stopped_by, caught_signal, trainer.steps_done > first
+            if run.tensorboard is not None:
+                run.tensorboard.close()
+
+    def log(self) -> None:
+        step, losses = self.trainer.steps_done, self.trainer.mean_losses()
+        self.check([all(map(math.isfinite, mine.values())) for mine in losses])
+        now = time.monotonic()
+        speed = (step - self.timed_from) / max(now - self.timed_at, 1e-9)
+        self.timed_from, self.timed_at = step, now
+        for run, mine in zip(self.runs, losses, strict=True):
+            run.log(step, mine, speed)
+        if self.options.progress is not None:
+            means = {name: sum(mine[name] for mine in losses) / len(losses) for name in losses[0]}
+            self.options.progress(step, self.trainer.recipe.steps, speed, means)
+
+    def save(self) -> None:
+        """All but runs that go on and have not taken a step yet: what was chosen among their weights stays."""
+        self.check(self.trainer.finite())
+        spent = time.monotonic() - self.begun
+        for model, (run, before) in enumerate(zip(self.runs, self.before, strict=True)):
+            if run.state is None or run.step < self.trainer.steps_done:
+                run.save({**self.trainer.state(model), "seconds": before + spent})
+
+    def check(self, finite: Sequence[bool]) -> None:
+        for run, good in zip(self.runs, finite, strict=True):
+            if not good:
+                raise LetgoError(
+                    f"the loss is no longer finite at step {self.trainer.steps_done}; {run.folder} keeps what was "
+                    "saved before; start again in another --out with a lower --learning-rate"
+                )
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise LetgoError("--tensorboard needs the extra: pip install 'letgo[tensorboard]'") from None
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,335 @@
+"""Weights, optimiser and average of a run: one optimisation step, data resident on the device.
+
+Runs that differ in their seed alone can share one loop: their weights are rows of one matrix, and in a batch board i
+belongs to model i % models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from letgo.codecs import Codec
+from letgo.config import Config
+from letgo.engines import supported
+from letgo.engines.cuda import captured, many_builds
+from letgo.errors import LetgoError, unknown
+from letgo.objectives import Batch, Objective, averaged
+from letgo.paths import Path
+from letgo.pinning import Clues
+from letgo.shapes import CellMask, State, Symbols, Time
+from letgo.training.data import TrainingData
+from letgo.training.muon import Muon
+
+EMA_EVERY = 10  # steps between two updates of the average
+WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel is compiled and chosen
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How weights are optimised; the fields are those of `Config`. One model is trained for each seed."""
+
+    batch: int = 256
+    steps: int = 2_000_000
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    warmup: int = 2_000
+    decay: float = 0.0
+    ema: float = 0.9999
+    precision: str = "auto"
+    seeds: tuple[int, ...] = (0,)
+
+    @staticmethod
+    def of(config: Config, seeds: Sequence[int] = ()) -> Recipe:
+        names = [f.name for f in fields(Recipe) if f.name != "seeds"]
+        return Recipe(**{name: getattr(config, name) for name in names}, seeds=tuple(seeds) or (config.seed,))
+
+    def rate(self, step: int) -> float:
+        """The learning rate: a linear warm-up, then constant, then (if decay) a linear fall to 0 at the last step."""
+        rate = self.learning_rate * min(1.0, (step + 1) / max(self.warmup, 1))
+        if self.decay > 0:
+            rate *= min(1.0, max(0.0, (self.steps - step) / (self.decay * self.steps)))
+        return rate
+
+    def ema_weight(self, step: int) -> float:
+        """How far the average moves at this update: its horizon is at most a tenth of the steps so far."""
+        horizon = min(1 / (1 - self.ema), max(step, 1) / 10) if self.ema < 1 else max(step, 1) / 10
+        return min(1.0, EMA_EVERY / horizon)
+
+
+def cpu_seed(seed: int, step: int) -> int:
+    """32 bits of both: torch's generator on the CPU ignores all others."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
+
+
+Shapes = dict[str, torch.Size]
+FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first argument holds the weights
+Networks = nn.Module | Sequence[nn.Module] | Callable[[], nn.Module]  # one for each seed, or a factory of them
+
+
+def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
+    """All weights as one row, in the order of `shapes`."""
+    return torch.cat([weights[name].detach().flatten() for name in shapes])
+
+
+def unpack(row: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    parts = row.split([shape.numel() for shape in shapes.values()])
+    return {name: part.view(shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}
+
+
+def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
+    """Any network as a function of its weights, for one row of them or several."""
+    shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
+
+    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+        answer = functional_call(network, unpack(row, shapes), (x_t, t, context))
+        return answer[0] if isinstance(answer, tuple) else answer  # (x0_hat, memory)
+
+    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+        models = len(flat)
+        if models == 1:
+            return one(flat[0], x_t, t, context)
+        axes = (0, 1, 1, None if context is None else 1)
+        split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context)]
+        with sdpa_kernel(SDPBackend.MATH):  # the only attention that vmap knows
+            return vmap(one, axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
+
+    return shapes, call
+
+
+def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
+    """The same with fused blocks; they know no context."""
+    from letgo.engines.network import FastTransformer
+
+    fast = FastTransformer(network).train()  # pyright: ignore[reportArgumentType]
+    return fast.shapes, lambda flat, x_t, t, context: fast(flat, x_t, t)
+
+
+def precision_of(name: str, device: torch.device) -> str:
+    cuda = device.type == "cuda"
+    precision = name if name != "auto" else ("bf16" if cuda else "fp32")
+    if precision not in ("bf16", "fp16", "fp32"):
+        raise unknown("precision", precision, ("bf16", "fp16", "fp32"))
+    if precision == "fp16" and not cuda:
+        raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
+    return precision
+
+
+def uses_fused_blocks(network: nn.Module, precision: str, device: torch.device, fast: bool | None = None) -> bool:
+    """They compute in bf16. Only with them are several seeds faster together than one after another."""
+    if device.type != "cuda" or fast is False or precision_of(precision, device) != "bf16":
+        return False
+    return supported(network)
+
+
+class Trainer:
+    """Weights, optimiser and average of a run, or of several that differ in their seed. `step()` is a step of each.
+
+    Weights, average and Adam's moments are matrices with one row per model, see `pack`.
+    """
+
+    def __init__(
+        self,
+        network: Networks,
+        objective: Objective,
+        codec: Codec,
+        path: Path,
+        data: TrainingData,
+        recipe: Recipe,
+        fast: bool | None = None,
+    ):
+        """A factory of networks is called once for each seed, right after torch is seeded with it."""
+        self.objective, self.codec, self.path, self.data, self.recipe = objective, codec, path, data, recipe
+        self.device, self.seeds = data.boards.device, recipe.seeds
+        self.precision = precision_of(recipe.precision, self.device)
+        device, cuda, models = self.device, self.device.type == "cuda", len(self.seeds)
+        if isinstance(network, nn.Module):
+            network = [network]
+        networks = [_seeded(network, seed) for seed in self.seeds] if callable(network) else network
+        if len(networks) != models:
+            raise LetgoError(f"{len(networks)} networks for {models} seeds; give one for each, or a factory")
+        fused = uses_fused_blocks(networks[-1], self.precision, device, fast)
+        fast = cuda if fast is None else fast
+        fast = fast and (fused or models == 1)  # compiled, attention under vmap drops out to NaN (torch 2.13)
+        self.shapes, self.network = (fast_network if fused else plain_network)(networks[-1].to(device).train())
+        rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
+        self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
+        self.ema = self.flat.detach().clone()
+        compiled = fast and self.precision != "fp16"
+        self.rate = torch.tensor(0.0, device=device)
+        self.optimizer = self._make_optimizer(compiled)
+        self.adam = {
+            "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
+            "exp_avg": torch.zeros_like(self.ema),
+            "exp_avg_sq": torch.zeros_like(self.ema),
+        }
+        self.optimizer.state[self.flat] = self.adam
+        self.scaler = torch.GradScaler(device.type, enabled=self.precision == "fp16")
+        self.loss_sum: dict[str, Tensor] = {}  # one number per model, since its step `logged`
+        self.steps_done, self.logged = 0, [0] * models
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm_steps = self.captures = 0
+        self.capture = cuda and compiled  # the scaler's skipped steps do not fit in a graph
+        self.losses: Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]] = self._drawn_losses
+        self.update: Callable[[], object] = self.optimizer.step
+        if fast:
+            self.losses = torch.compile(self._drawn_losses, dynamic=False)
+        if compiled and not isinstance(self.optimizer, Muon):  # which compiles its own step
+            self.update = torch.compile(self.optimizer.step, dynamic=False)
+
+    @staticmethod
+    def of(config: Config, data: TrainingData, fast: bool | None = None, seeds: Sequence[int] = ()) -> Trainer:
+        """The objects that a configuration stands for, put together."""
+        objective, codec, path = config.build_objective(), config.build_codec(), config.build_path()
+        return Trainer(config.build_model, objective, codec, path, data, Recipe.of(config, seeds), fast)
+
+    def _make_optimizer(self, compiled: bool) -> torch.optim.Optimizer:
+        cuda = self.device.type == "cuda"
+        if self.recipe.optimizer == "muon":
+            return Muon(self.flat, self.rate, self.shapes, compiled)
+        if self.recipe.optimizer != "adam":
+            raise unknown("optimizer", self.recipe.optimizer, ("adam", "muon"))
+        # Torch's fused Adam gives one tensor to few blocks; compiled, the plain one is a single kernel on all of them.
+        return torch.optim.Adam([self.flat], lr=self.rate, fused=cuda and not compiled, capturable=cuda)
+
+    def _losses(
+        self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is minimised, and the losses of each model."""
+        x0, models = self.codec.encode(symbols), len(self.seeds)
+        batch = Batch(symbols, x0, Clues(x0, given), context, models)
+        terms = self.objective(lambda *inputs: self.network(flat, *inputs), self.path, batch)
+        losses = averaged(terms, self.objective.weights, models)
+        return losses["loss"].sum(), losses
+
+    def _drawn_losses(self, flat: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The losses of a fresh batch; compiled together, drawing it is a kernel or two."""
+        return self._losses(flat, *self.data.draw(len(self.seeds) * self.recipe.batch))
+
+    def _autocast(self) -> Any:
+        if self.precision == "fp32":
+            return nullcontext()
+        kind = torch.bfloat16 if self.precision == "bf16" else torch.float16
+        return torch.autocast(self.device.type, dtype=kind, cache_enabled=False)
+
+    def _body(self) -> None:
+        """Everything of a step that a CUDA graph can replay."""
+        with self._autocast():
+            total, losses = self.losses(self.flat)
+        if self.scaler.is_enabled():
+            self.scaler.scale(total).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            total.backward()
+            self.update()
+        for name, value in losses.items():
+            self.loss_sum.setdefault(name, torch.zeros(len(self.seeds), device=self.device)).add_(value.detach())
+
+    def step(self) -> None:
+        step = self.steps_done
+        self.rate.fill_(self.recipe.rate(step))
+        if self.device.type != "cuda":
+            # Seeding every step makes a resumed run equal to an uninterrupted one, bit for bit.
+            torch.manual_seed(cpu_seed(self.seeds[0], step))
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+            with many_builds():
+                self._body()
+            self.warm_steps += 1
+            if self.capture and self.warm_steps == WARM_STEPS:
+                self._capture()
+        self.steps_done = step + 1
+        if self.steps_done % EMA_EVERY == 0:
+            self.ema.lerp_(self.flat.detach(), self.recipe.ema_weight(step + 1))
+
+    def _capture(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self.captures += 1
+        self.graph = captured(self._body)
+
+    def mean_losses(self) -> list[dict[str, float]]:
+        """Each model's means since the last call."""
+        steps = [max(self.steps_done - logged, 1) for logged in self.logged]
+        self.logged = [self.steps_done] * len(self.seeds)
+        totals = torch.stack([*self.loss_sum.values()], 1).tolist() if self.loss_sum else [[] for _ in self.seeds]
+        for total in self.loss_sum.values():
+            total.zero_()
+        names = list(self.loss_sum)
+        return [
+            {name: value / count for name, value in zip(names, row, strict=True)}
+            for row, count in zip(totals, steps, strict=True)
+        ]
+
+    def finite(self) -> list[bool]:
+        """For each model, whether its weights and losses are."""
+        numbers = torch.cat([self.flat.detach(), *(total[:, None] for total in self.loss_sum.values())], 1)
+        return numbers.isfinite().all(1).tolist()
+
+    def _matrix(self, kind: str) -> Tensor:
+        return {"raw": self.flat.detach(), "ema": self.ema, **self.adam}[kind]
+
+    def weights(self, kind: str, model: int = 0) -> dict[str, Tensor]:
+        """A copy by name, on the CPU: 'raw', 'ema', or a moment of Adam, 'exp_avg' or 'exp_avg_sq'."""
+        row = self._matrix(kind)[model].cpu()
+        return {name: value.clone() for name, value in unpack(row, self.shapes).items()}
+
+    def set_weights(self, kind: str, weights: dict[str, Tensor], whose: str, model: int = 0) -> None:
+        if self.shapes != {name: value.shape for name, value in weights.items()}:
+            raise LetgoError(f"{whose} belongs to another network than this one; name another preset or run")
+        self._matrix(kind)[model].copy_(pack(weights, self.shapes))
+
+    def state(self, model: int = 0) -> dict[str, Any]:
+        """What one model needs to go on, alone or beside others."""
+        return {
+            "step": self.steps_done,
+            "raw": self.weights("raw", model),
+            "ema": self.weights("ema", model),
+            "optimizer": {
+                "step": float(self.adam["step"]),
+                "exp_avg": self.weights("exp_avg", model),
+                "exp_avg_sq": self.weights("exp_avg_sq", model),
+            },
+            "scaler": self.scaler.state_dict(),
+            "loss_sum": {name: total[model].cpu().clone() for name, total in self.loss_sum.items()},
+            "logged": self.logged[model],
+        }
+
+    def restore(self, *states: dict[str, Any]) -> None:
+        """One state per model, all of the same step."""
+        if len({int(state["step"]) for state in states}) != 1 or len(states) != len(self.seeds):
+            raise LetgoError("models trained together need one state each, all of the same step")
+        for model, state in enumerate(states):
+            if not {"step", "exp_avg", "exp_avg_sq"} <= state["optimizer"].keys():
+                raise LetgoError("the saved state was written by another version; start from its weights with --init")
+            for kind in ("raw", "ema"):
+                self.set_weights(kind, state[kind], "the saved state", model)
+            for kind in ("exp_avg", "exp_avg_sq"):
+                self.set_weights(kind, state["optimizer"][kind], "the saved state", model)
+        first = states[0]
+        self.adam["step"].fill_(first["optimizer"]["step"])
+        if self.scaler.is_enabled() and first.get("scaler"):
+            self.scaler.load_state_dict(first["scaler"])
+        self.steps_done = int(first["step"])
+        self.logged = [int(state["logged"]) for state in states]
+        self.loss_sum = {
+            name: torch.stack([state["loss_sum"][name] for state in states]).to(self.device)
+            for name in first["loss_sum"]
+        }
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed((self.seeds[0] << 32) + self.steps_done)
+
+
+def _seeded(network: Callable[[], nn.Module], seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return network()

@@ -1,0 +1,189 @@
+"""A task of one's own, from a file outside the package: CONTRIBUTING's example, as a user would have it."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from letgo import tasks
+from letgo.data import load_problems, source_of
+from letgo.data.check import check
+from letgo.data.make import make, save
+from letgo.errors import LetgoError
+
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(), re.S | re.M)
+COINS = next(block for block in BLOCKS if "class Coins" in block)
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "my.py").write_text(COINS)
+    return tmp_path / "my.py"
+
+
+def fault(call: Any, *args: Any) -> str:
+    with pytest.raises(LetgoError) as caught:
+        call(*args)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_it_is_drawn_for_training_and_for_measuring(file: Path):
+    assert tasks.load(f"{file}:Coins") == "coins"
+    assert tasks.load(f"{file}:Coins") == "coins"  # a second time changes nothing
+    source = source_of(tasks.get("coins"))
+    training, test = source.training(100, 0), source.draw("test", None, 50, 0)
+    assert source.task.validate(training.solution, training).all()
+    assert training.given.any()
+    assert not test.given.any()  # 'gen' is its first regime
+    assert test.number is not None
+    assert test.number.tolist() == list(range(50))
+    again, other = source.draw("test", None, 50, 0), source.draw("valid", None, 50, 0)
+    assert again.solution.equal(test.solution)
+    assert not other.solution.equal(test.solution)  # alike with odds 6^-50
+
+
+def test_its_files_are_written_read_and_checked(file: Path, tmp_path: Path):
+    task = tasks.get(tasks.load(f"{file}:Coins"))
+    problem = make(task, 5, 1, "train")
+    for name in ("a.npz", "a.txt"):
+        save(tmp_path / name, problem, task, {"task": "coins", "size": None})
+        assert load_problems(tmp_path / name, task).given.equal(problem.given)
+        assert check(tmp_path / name, "coins")["rows"] == 5
+    drawn = source_of(task, tmp_path / "a.npz").draw("test", "train", 5, 0)
+    assert task.validate(drawn.solution, drawn).all()
+    (tmp_path / "b.txt").write_text("HTTH # two heads\n\nHHHX\n")
+    assert fault(load_problems, tmp_path / "b.txt", task) == (
+        f"{tmp_path / 'b.txt'}, line 3: expected 4 characters of H, T and '.', got 'HHHX'"
+    )
+    assert "coins has one size only" in fault(task.sized, 5)
+    assert ".csv files hold 9x9 Sudokus or mazes, not coins" in fault(load_problems, "x.csv", task)
+
+
+def test_the_page_describes_it(file: Path):
+    pytest.importorskip("fastapi")
+    from letgo.app.catalog import describe
+    from letgo.config import Config
+    from letgo.solver import Solver
+
+    small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
+    config = Config("coins", tasks.load(f"{file}:Coins"), network_options=small, sample_steps=5)
+    card = describe("coins", Solver(config, config.build_model()), "local")
+    assert (card.title, card.kind, card.cells, card.rows, card.columns) == ("Coins", "grid", 4, 2, 2)
+    assert (list(card.letters), card.regime.named, card.example.puzzle) == (["H", "T"], ["gen", "train"], "....")
+
+
+def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path: Path):
+    pytest.importorskip("fastapi")
+    from letgo.app.catalog import Catalog
+    from letgo.config import Config
+    from letgo.runs import save_weights, write_json
+
+    small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
+    config = Config("coins", tasks.load(f"{file}:Coins"), network_options=small, sample_steps=5)
+    write_json(tmp_path / "run" / "config.json", config.as_dict())
+    save_weights(tmp_path / "run" / "model.safetensors", config.build_model().state_dict())
+    del tasks.TASKS["coins"]  # as in a process that was not given --task
+    run = str(tmp_path / "run")
+    catalog = Catalog([run])
+    catalog.load()
+    catalog.wait()
+    assert "sudoku" in catalog.cards
+    assert list(catalog.failed) == [run]
+    assert "unknown task 'coins'" in catalog.failed[run]
+    assert "give --task FILE.py:Class, or install the package that has it" in catalog.failed[run]
+    tasks.load(f"{file}:Coins")
+    catalog = Catalog([run])
+    catalog.load()
+    assert catalog.failed == {}
+    assert catalog.cards[run].task == "coins"
+
+
+def test_the_command_line_trains_measures_tunes_and_solves_it(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Every verb runs the file that it is given; none runs what a run folder names."""
+    from letgo.cli.main import main
+
+    run, own = str(tmp_path / "run"), ["--task", f"{file}:Coins", "--device", "cpu"]
+    assert main(["train", "--out", run, "--steps", "300", "--batch", "32", "--quiet", "--validate", "8", *own]) == 0
+    assert main(["evaluate", run, "--rule", "tweedie", "--count", "20", "--json", *own]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["task"], report["regime"], report["validity"]["n"]) == ("coins", "gen", 20)
+    tune = ["tune", run, "--rule", "em", "--count", "10", "--sigmas", "0.1,0.2", "--as-is"]
+    assert main([*tune, *own]) == 0
+    assert main(["solve", run, "H..T", *own]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] in ("HHTT", "HTHT")
+    assert main(["generate", run, "--count", "3", "--quiet", *own]) == 0
+    assert [set(line) <= set("HT") for line in capsys.readouterr().out.split()] == [True] * 3
+    assert main(["solve", run, "H..X", *own]) == 2
+    del tasks.TASKS["coins"]
+    assert main(["solve", run, "H..T"]) == 2
+    assert "unknown task 'coins'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "expected"),
+    [
+        ("", "Coins", "no 'Coins' in it; there are none"),
+        ("class Coins: pass", "Coin", "no 'Coin' in it; there are Coins"),
+        ("class Coins: pass", "Coins", "Coins is no task; derive it from letgo.tasks.Task"),
+        (COINS.replace("def parse", "def read"), "Coins", "Coins lacks parse; CONTRIBUTING.md shows"),
+        (COINS.replace('name, cells, symbols, regimes = "coins", 4, 2,', "symbols, regimes = 2,"), "Coins",
+         "Coins lacks name, cells; CONTRIBUTING.md shows"),
+        (COINS.replace('"coins", 4', '"latin", 4'), "Coins", "the name 'latin' is taken by another task"),
+        ("import nowhere", "Coins", "it does not run: ModuleNotFoundError: No module named 'nowhere'"),
+    ],
+)  # fmt: skip
+def test_a_file_that_holds_no_task_is_refused_in_one_line(tmp_path: Path, code: str, name: str, expected: str):
+    (tmp_path / "my.py").write_text(code)
+    assert expected in fault(tasks.load, f"{tmp_path / 'my.py'}:{name}")
+    assert "no such file" in fault(tasks.load, f"{tmp_path / 'your.py'}:{name}")
+    assert "no such file" in fault(tasks.load, "Coins")
+
+
+def test_a_task_of_an_installed_package_is_found_by_its_name(file: Path, monkeypatch: pytest.MonkeyPatch):
+    names: dict[str, Any] = {}
+    exec(compile(COINS, str(file), "exec"), names)
+    asked = []
+
+    def entry_points(group: str, name: str) -> list[Any]:
+        asked.append((group, name))
+        coins = SimpleNamespace(load=lambda: names["Coins"], value="coins:Coins")
+        return [coins] if name == "coins" else []
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    assert tasks.get("latin").cells == 49
+    assert asked == []  # packages are asked for unknown names alone
+    assert tasks.get("coins").cells == 4
+    assert "did you mean sudoku?" in fault(tasks.get, "sudokku")
+    assert asked == [("letgo.tasks", "coins"), ("letgo.tasks", "sudokku")]
+
+
+def test_a_source_of_ones_own_comes_with_the_task(file: Path):
+    from letgo.data.source import Source
+
+    names: dict[str, Any] = {}
+    exec(compile(COINS, str(file), "exec"), names)
+
+    class Heads(Source):
+        def generate(self, split: str, regime: str, count: int, rng: np.random.Generator) -> tasks.Problem:
+            problem = super().generate(split, regime, count, rng)
+            return tasks.Problem(problem.solution, problem.solution == 0)
+
+    tasks.register(names["Coins"], Heads)
+    problem = source_of(tasks.get("coins")).draw("test", None, 8, 0)
+    assert (problem.given.sum(1) == 2).all()
+    json.dumps(source_of(tasks.get("coins")).identity("test"))
