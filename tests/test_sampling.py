@@ -224,9 +224,11 @@ def test_a_network_is_reminded_of_what_it_returned_the_step_before(rule: Rule) -
 
     snapshots = list(trajectory(denoise, CosinePath(), rule, uniform_grid(3), some_clues(2), Noise.first(0, 2)))
     times = [float(t) for t in uniform_grid(3)]
-    looks = [(times[i], times[i - 1] if i else None) for i in range(3)]
-    again = [(times[i + 1], memory) for i, (_, memory) in enumerate(looks)]
-    assert told == ([look for both in zip(looks, again, strict=True) for look in both] if rule is heun else looks)
+    looks = [
+        [(t, told), (s, told)][: 2 if rule is heun else 1]
+        for t, s, told in zip(times, times[1:], [None, *times], strict=False)
+    ]
+    assert told == [look for step in looks for look in step]
     assert [float(snapshot.walk.memory[0]) for snapshot in snapshots if snapshot.walk.memory is not None] == times[:3]
 
 
