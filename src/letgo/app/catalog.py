@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from letgo.tasks import Problem, Task
 
 MOST_SYMBOLS = 36  # a frame writes a cell as one digit of base 36
-OBJECTIVES = {"simple": "Plain training", "self-correction": "Self-correction training"}
+OBJECTIVES = {"simple": "Plain training", "self-correction": "Self-correction training", "masked": "Masked diffusion"}
+USUAL = ("ddpm", "tweedie")  # the two rules that the page compares at first
 
 
 class Catalog:
@@ -87,24 +88,20 @@ class Catalog:
 
 def describe(name: str, solver: Solver, source: str) -> ModelCard:
     from letgo.data.source import source_of
-    from letgo.runs import read_json
+    from letgo.samplers import RULES
 
     task, config = solver.task, solver.config
     instances = source_of(task)
     look = instances.look
     if task.symbols > MOST_SYMBOLS or task.cells > limits.MAX_CELLS:
         raise LetgoError(f"the page draws {MOST_SYMBOLS} symbols and {limits.MAX_CELLS} cells at most")
-    card = solver.folder / "card.json" if solver.folder else None
-    summary = (
-        read_json(card).get("summary", "")
-        if card and card.is_file()
-        else f"{OBJECTIVES.get(config.objective, config.objective)}; a run folder of your own"
-    )
+    own = f"{OBJECTIVES.get(config.objective, config.objective)}; a run folder of your own"
+    rules = {rule: kind.settings for rule, kind in RULES.items() if kind.fits(solver.path, solver.codec)}
     return ModelCard(
         name=name,
         task=config.task,
         title=look.title,
-        summary=summary,
+        summary=str(solver.card.get("summary", own)),
         source="shipped" if source == "shipped" else "local",
         kind=look.kind,  # pyright: ignore[reportArgumentType]
         cells=task.cells,
@@ -115,9 +112,11 @@ def describe(name: str, solver: Solver, source: str) -> ModelCard:
         letters=look.letters if isinstance(look.letters, str) else list(look.letters),
         separator=look.separator,
         steps=min(config.sample_steps, limits.MAX_STEPS),
+        rules=rules,
+        default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],
         regime=regime(instances),
         example=Example(puzzle=look.example or random_puzzle(task, None, 0), seed=0),
-        tuned={rule: settings for rule in ("em", "em-decay") if (settings := solver.tuned(rule))},
+        tuned={rule: settings for rule in rules if (settings := solver.tuned(rule))},
     )
 
 

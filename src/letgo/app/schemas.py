@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from letgo.app.limits import MAX_PUZZLE, MAX_SEED, MAX_SEEDS, MAX_SIGMA, MAX_STEPS, MAX_TRIES
 
-RuleName = Literal["ddpm", "ddim", "tweedie", "resample", "euler", "heun", "em", "em-decay"]
+RuleName = Annotated[str, Field(min_length=1, max_length=40, description="One of the model's `rules`")]
 TaskName = Annotated[str, Field(min_length=1, max_length=100, description="The task of a model from /api/models")]
 ModelName = Annotated[
     str, Field(min_length=1, max_length=200, description="A name from /api/models; by default the task's own model")
@@ -33,14 +33,19 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class RuleSettings(Strict):
-    """An update rule with its settings; em and em-decay take what was tuned with the model where none are given."""
+class Settings(Strict):
+    """The settings of a rule; em and em-decay take what was tuned with the model where none are given."""
 
-    rule: RuleName
     sigma: Sigma | None = None
     tau_start: Share | None = Field(default=None, description="Progress 1 - t at which em-decay begins to fall")
     variance: Variance = 1.0
     soft_until: Share | None = Field(default=None, description="t*: soft pinning while t >= t*; by default always hard")
+
+
+class RuleSettings(Settings):
+    """An update rule with its settings."""
+
+    rule: RuleName
 
 
 class PuzzleRequest(Strict):
@@ -51,17 +56,13 @@ class PuzzleRequest(Strict):
     puzzle: Puzzle
 
 
-class SolveRequest(PuzzleRequest):
+class SolveRequest(Settings, PuzzleRequest):
     """As `letgo solve --json`: stop at the first valid proposal, try again where there is none."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 20, "tries": 2}]}
     )
-    rule: RuleName = "tweedie"
-    sigma: Sigma | None = None
-    tau_start: Share | None = None
-    variance: Variance = 1.0
-    soft_until: Share | None = None
+    rule: RuleName | None = Field(default=None, description="Default: the last of the model's `default_rules`")
     steps: Steps | None = None
     tries: int = Field(default=10, ge=1, le=MAX_TRIES)
     seed: Seed = 0
@@ -75,7 +76,9 @@ class TrajectoryRequest(PuzzleRequest):
             "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "rules": ["ddpm", "tweedie"], "steps": 10}]
         }
     )
-    rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] = ["ddpm", "tweedie"]
+    rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] | None = Field(
+        default=None, description="Default: the model's `default_rules`"
+    )
     steps: Steps | None = None
     seed: Seed = 0
 
@@ -140,6 +143,8 @@ class ModelCard(BaseModel):
     letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
     separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
     steps: int = Field(description="Default number of sampler steps")
+    rules: dict[str, list[str]] = Field(description="The rules that fit the model, and the settings that each takes")
+    default_rules: list[str] = Field(description="ddpm and tweedie where both fit, else the first two rules")
     regime: Regime
     example: Example
     tuned: dict[str, dict[str, float]] = Field(description="Stored settings of em and em-decay")

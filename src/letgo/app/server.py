@@ -31,6 +31,7 @@ from letgo.app.schemas import (
     RaceRequest,
     RuleSettings,
     Seed,
+    Settings,
     SolveRequest,
     TaskName,
     TrajectoryRequest,
@@ -151,9 +152,8 @@ class Held:
             self.scheduler.close()
 
 
-def _sampler(solver: Any, request: RuleSettings | SolveRequest, steps: int | None) -> Any:
-    names = ("sigma", "tau_start", "variance", "soft_until")
-    return solver.sampler(request.rule, steps, **{name: getattr(request, name) for name in names})
+def _sampler(solver: Any, rule: str, steps: int | None, settings: Settings) -> Any:
+    return solver.sampler(rule, steps, **{name: getattr(settings, name) for name in Settings.model_fields})
 
 
 def _add_questions(app: FastAPI, held: Held) -> None:
@@ -245,8 +245,9 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
             from letgo.app.jobs import SolveJob
 
             _wait(held.catalog)
-            _, solver = held.catalog.pick(request.task, request.model)
-            sampler, problem = _sampler(solver, request, request.steps), parse(solver, request.puzzle)
+            name, solver = held.catalog.pick(request.task, request.model)
+            rule = request.rule or held.catalog.cards[name].default_rules[-1]
+            sampler, problem = _sampler(solver, rule, request.steps, request), parse(solver, request.puzzle)
             return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)
@@ -291,8 +292,9 @@ def _prepare(held: Held, request: TrajectoryRequest) -> tuple[str, Any, Any, lis
     _wait(held.catalog)
     name, solver = held.catalog.pick(request.task, request.model)
     problem = parse(solver, request.puzzle)
-    rules = [rule if isinstance(rule, RuleSettings) else RuleSettings(rule=rule) for rule in request.rules]
-    return name, solver, problem, [_sampler(solver, rule, request.steps) for rule in rules]
+    rules = request.rules or held.catalog.cards[name].default_rules
+    wanted = [RuleSettings(rule=rule) if isinstance(rule, str) else rule for rule in rules]
+    return name, solver, problem, [_sampler(solver, rule.rule, request.steps, rule) for rule in wanted]
 
 
 def _opening(name: str, job: Any, seed: int) -> dict[str, Any]:
@@ -339,7 +341,7 @@ def _refusal(status: int, words: str, headers: Any = None) -> JSONResponse:
 
 def _place(error: Any) -> str:
     parts = [str(part) for part in error["loc"][1:]]
-    return ".".join(part for part in parts if not part.startswith(("RuleSettings", "literal"))) or "the request"
+    return ".".join(part for part in parts if part not in ("RuleSettings", "constrained-str")) or "the request"
 
 
 def _sentence(error: Any) -> str:
