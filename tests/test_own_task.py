@@ -110,6 +110,12 @@ def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path:
     catalog.load()
     assert catalog.failed == {}
     assert catalog.cards[run].task == "coins"
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    catalog = Catalog([run])
+    catalog.load()
+    assert "model.safetensors" in catalog.failed[run]
+    assert "sudoku" in catalog.cards
 
 
 def test_the_command_line_trains_measures_tunes_and_solves_it(
