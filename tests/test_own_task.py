@@ -80,7 +80,7 @@ def test_the_page_describes_it(file: Path):
 
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
     config = Config("coins", tasks.load(f"{file}:Coins"), network_options=small, sample_steps=5)
-    card = describe("coins", Solver(config, config.build_model()), "local")
+    card = describe("coins", Solver(config, config.build_model()))
     assert (card.title, card.kind, card.cells, card.rows, card.columns) == ("Coins", "grid", 4, 1, 4)
     assert tasks.Task.look.fget(tasks.get("coins")) == tasks.Look("Coins", 2, 2, ["H", "T"])  # a guess
     assert (list(card.letters), card.regime.named, card.example.puzzle) == (["H", "T"], ["gen", "train"], "....")

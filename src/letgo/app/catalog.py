@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from letgo.app import limits
-from letgo.app.limits import UnknownModel
+from letgo.app.limits import Unavailable, UnknownModel
 from letgo.app.schemas import Example, ModelCard, Regime
 from letgo.errors import LetgoError
 
@@ -40,17 +41,17 @@ class Catalog:
 
             fast = pick_device(self.device).type == "cpu"
             for name in dict.fromkeys([*shipped(), *self.folders]):
-                self._read(name, "shipped" if name in shipped() else "local", fast)
+                self._read(name, fast)
         except Exception as error:
             self.fail(error)
         self.ready.set()
 
-    def _read(self, name: str, source: str, fast: bool) -> None:
+    def _read(self, name: str, fast: bool) -> None:
         from letgo.solver import load
 
         try:
             solver = load(name, self.device, fast=fast)
-            self.cards[name] = describe(name, solver, source)
+            self.cards[name] = describe(name, solver)
             self.solvers[name] = solver
         except Exception as error:  # a task of one's own may do anything
             self.failed[name] = str(error) or type(error).__name__
@@ -62,7 +63,7 @@ class Catalog:
     def wait(self) -> None:
         self.ready.wait()
         if self.failure is not None:
-            raise LetgoError(f"the models could not be read: {self.failure}")
+            raise Unavailable(f"the models could not be read: {self.failure}")
 
     @property
     def default(self) -> str | None:
@@ -86,8 +87,9 @@ class Catalog:
         return model, self.solvers[model]
 
 
-def describe(name: str, solver: Solver, source: str) -> ModelCard:
+def describe(name: str, solver: Solver) -> ModelCard:
     from letgo.data.source import source_of
+    from letgo.runs import shipped
     from letgo.samplers import RULES
 
     task, config = solver.task, solver.config
@@ -100,17 +102,11 @@ def describe(name: str, solver: Solver, source: str) -> ModelCard:
     return ModelCard(
         name=name,
         task=config.task,
-        title=look.title,
         summary=str(solver.card.get("summary", own)),
-        source="shipped" if source == "shipped" else "local",
-        kind=look.kind,  # pyright: ignore[reportArgumentType]
+        source="shipped" if name in shipped() else "local",
         cells=task.cells,
         side=look.columns,
-        rows=look.rows,
-        columns=look.columns,
-        box=look.box,
-        letters=look.letters if isinstance(look.letters, str) else list(look.letters),
-        separator=look.separator,
+        **{key: value for key, value in asdict(look).items() if key != "example"},
         steps=min(config.sample_steps, limits.MAX_STEPS),
         rules=rules,
         default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from letgo.cli.options import at_least, boards, flag
 from letgo.errors import LetgoError
-
-if TYPE_CHECKING:
-    from letgo.data.check import Report
 
 FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
 
@@ -111,7 +108,7 @@ def _check(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report_lines(report: Report) -> list[str]:
+def _report_lines(report: dict[str, Any]) -> list[str]:
     """`key: value`, with counts as `what x how many`."""
     lines = []
     for key, value in report.items():
