@@ -172,8 +172,10 @@ def _add_questions(app: FastAPI, held: Held) -> None:
     ) -> schemas.Parsed:
         """A random puzzle: the first test instance of that seed."""
         name, solver = catalog.pick(task, model)
-        if regime is not None and catalog.cards[name].kind == "graph" and regime.isdecimal():
-            _refuse_large_graph(int(regime))
+        most = limits.MAX_CELLS
+        large = regime is not None and regime.isdecimal() and int(regime) ** 2 > most
+        if large and catalog.cards[name].kind == "graph":
+            raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {most}")
         if not making.acquire(timeout=PUZZLE_SECONDS):
             raise Busy("too many puzzles are being made at once; try again in a few seconds")
         try:
@@ -192,11 +194,6 @@ def _parsed(name: str, solver: Any, puzzle: str) -> schemas.Parsed:
     problem = parse(solver, puzzle)
     text = solver.task.format_clues(problem)[0]
     return schemas.Parsed(model=name, puzzle=text, clues=int(problem.given.sum()), cells=problem.solution.shape[1])
-
-
-def _refuse_large_graph(nodes: int) -> None:
-    if nodes**2 > limits.MAX_CELLS:
-        raise LetgoError(f"a graph of {nodes} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
 
 
 def _add_sampling(app: FastAPI, held: Held) -> None:
