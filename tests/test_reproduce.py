@@ -21,7 +21,7 @@ from letgo.cli import main
 from letgo.config import Config
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.estimates import ESTIMATES, Column
+from letgo.estimates import ESTIMATES
 from letgo.metrics import board_keys
 from letgo.presets import PRESETS
 from letgo.reproduce import measure
@@ -46,8 +46,7 @@ TINY = ["--steps", "2", "--batch", "4", "--boards", "20", "--validate", "0", "--
 
 
 def extra_scores(task, tries, problem) -> dict:
-    columns = {name: Column.of(*column) for name, column in task.outcomes(tries, problem).items()}
-    return {name: ESTIMATES[column.kind](column.values) for name, column in columns.items()}
+    return {name: ESTIMATES[c.kind](c.values) for name, c in task.outcomes(tries, problem).items()}
 
 
 @pytest.fixture(scope="module")
@@ -417,11 +416,12 @@ def test_measuring_and_the_page_need_no_matplotlib(runs: Path, tmp_path: Path):
 
 def test_a_data_file_is_known_by_name_hash_and_rows(tmp_path: Path):
     (tmp_path / "test.csv").write_text("source,question,answer,rating\n" + "a,b,c,0\n" * 3)
-    known = identity(str(tmp_path))
-    assert known == identity(str(tmp_path / "test.csv"))
+    extreme = get("sudoku-extreme")
+    known = source_of(extreme, tmp_path).identity("test")
+    assert known == source_of(extreme, tmp_path / "test.csv").identity("test")
     assert (known["file"], known["rows"], len(known["sha256"])) == ("test.csv", 3, 64)
     with pytest.raises(LetgoError, match="no test file there"):
-        identity(str(tmp_path / "nowhere"))
+        source_of(extreme, tmp_path / "nowhere").identity("test")
 
 
 def test_the_hub_means_the_tasks_own_data_set(away: Path):
@@ -430,9 +430,12 @@ def test_the_hub_means_the_tasks_own_data_set(away: Path):
         for name in ("train.csv", "test.csv"):  # both are there, so nothing is fetched
             (away / "data" / folder / name).write_text(f"head of {folder}\n")
     for task, folder in (("sudoku-extreme", "sudoku-extreme"), ("maze", "maze-hard")):
-        assert identity("hub", task)["sha256"] == hashlib.sha256(f"head of {folder}\n".encode()).hexdigest()
+        assert (
+            source_of(get(task), "hub").identity("test")["sha256"]
+            == hashlib.sha256(f"head of {folder}\n".encode()).hexdigest()
+        )
     with pytest.raises(LetgoError, match="the hub has no data set for latin"):
-        identity("hub", "latin")
+        source_of(get("latin"), "hub").identity("test")
 
 
 def test_graphs_of_a_file_have_the_size_of_the_regime(tmp_path: Path):

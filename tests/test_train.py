@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from letgo.cli import main
 from letgo.codecs import OneHot
 from letgo.config import Config
 from letgo.errors import LetgoError
+from letgo.estimates import Rate
 from letgo.objectives import Batch
 from letgo.paths import CosinePath
 from letgo.presets import PRESETS
@@ -755,7 +757,9 @@ def test_validation_prefers_raw_weights_where_they_lead_by_more_than_a_standard_
 ) -> None:
     """At 0.5 and 64 boards the standard error is 0.0625."""
     values = iter([ema, raw])
-    monkeypatch.setattr("letgo.training.train.evaluate", lambda *_: {"validity": {"value": next(values)}})
+    monkeypatch.setattr(
+        "letgo.training.train.evaluate", lambda *_: SimpleNamespace(validity=Rate(round(100 * next(values)), 100))
+    )
     said: list[str] = []
     run = letgo.train(MINI, tmp_path, validate=64, device="cpu", say=said.append, command="again")
     assert said[0] == f"validation, Euler, n=64: EMA {ema:.3f}, raw {raw:.3f}; kept {chosen}"

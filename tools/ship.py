@@ -19,6 +19,7 @@ import torch
 
 from letgo.config import Config
 from letgo.data.files import written_atomically
+from letgo.data.source import source_of
 from letgo.reproduce.measure import KINDS, weights_digest
 from letgo.reproduce.store import TRAINING, Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
