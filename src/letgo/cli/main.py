@@ -19,16 +19,16 @@ from letgo.errors import LetgoError, unknown
 
 VERBS = {  # each is a module of this package, imported when it is asked for
     "solve": "solve puzzles with a trained model",
-    "generate": "draw boards without clues",
+    "generate": "sample boards without clues",
     "models": "list the shipped models",
     "presets": "list the training presets",
-    "train": "train a preset, or go on with a run",
-    "evaluate": "measure a model with a rule",
-    "merge": "join the reports of parts of a measurement",
+    "train": "train a preset or a task of your own, or go on with a run",
+    "evaluate": "measure how often a model and a sampling rule end in a valid board",
+    "merge": "join the reports of the parts of one measurement (evaluate --shard)",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
-    "bench": "measure speed: ours, the plain path and a diffusers loop",
-    "reproduce": "measure the paper's tables and write the page of results",
-    "app": "the page where two samplers think side by side",
+    "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
+    "reproduce": "measure the paper's tables and write the pages of results",
+    "app": "serve a page where two samplers run side by side",
     "data": "make, fetch and check data files",
 }
 

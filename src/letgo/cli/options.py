@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from letgo.solver import Solver
 
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
-RULES = "ddpm ddim tweedie resample euler heun em em-decay"
+RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
 MOST_BOARDS = 10**9
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ def common(parser: argparse.ArgumentParser) -> None:
 
 
 def own_task(parser: argparse.ArgumentParser) -> None:
-    text = "a task of one's own: the class that this file defines"
+    text = "a task of your own: this class of this file, which is run"
     parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
 
 
