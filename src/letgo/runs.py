@@ -6,7 +6,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -145,7 +145,6 @@ class Run:
     state: dict[str, Any] | None = None  # as it was last saved
     instances: int = 0  # the fingerprint of those it is trained on
     anew: bool = False  # in the place of a run of which no step was saved
-    tensorboard: Any = None
     stopped_by: str = "done"  # how the last call of `train` ended: 'done', 'time' or 'signal'
     signal: int = 0
     trained: bool = False  # whether that call took a step
@@ -197,17 +196,18 @@ class Run:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def learn_from(self, instances: int) -> None:
-        """A run goes on with the instances that it began with."""
-        if self.step and self.state is not None and self.state.get("instances", instances) != instances:
-            raise LetgoError(
-                f"{self.folder} was trained on other instances than these; repeat the --data (or --boards) that it was "
-                "started with, or choose another --out"
-            )
-        self.instances = instances
+    def tidy(self, instances: int | None) -> None:
+        """Remove what a process left that was killed: half-written files, log lines beyond the saved step.
 
-    def tidy(self) -> None:
-        """Remove what a process left that was killed: half-written files, log lines beyond the saved step."""
+        A run goes on with the instances that it began with, and refuses the fingerprint of others.
+        """
+        if instances is not None:
+            if self.state is not None and self.step and self.state.get("instances", instances) != instances:
+                raise LetgoError(
+                    f"{self.folder} was trained on other instances than these; repeat the --data (or --boards) that it "
+                    "was started with, or choose another --out"
+                )
+            self.instances = instances
         for path in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoints/.*.part")):
             path.unlink(missing_ok=True)
         log = self.folder / "metrics.jsonl"
@@ -241,9 +241,6 @@ class Run:
         except OSError as error:
             reason = error.strerror or error
             raise LetgoError(f"cannot write {path}: {reason}; what was saved before is intact") from None
-        if self.tensorboard is not None:
-            for name, value in losses.items():
-                self.tensorboard.add_scalar(name, value, step)
 
     def candidates(self) -> list[tuple[int, str]]:
         """Step and kind ('ema' or 'raw') of all weights that are here: the state's, then kept ones, latest first."""
@@ -260,6 +257,11 @@ class Run:
         if not weights:
             raise LetgoError(f"{self.folder} keeps no {kind} weights of step {step}; train it anew")
         return weights
+
+    def network(self, step: int, kind: str) -> torch.nn.Module:
+        network = self.config.build_model()
+        network.load_state_dict(self.weights(step, kind))
+        return network
 
     def export(self, step: int, kind: str, because: dict[str, Any] | None = None) -> None:
         """Make these weights the run's model, and say so in config.json and, with the reasons, in validation.json.
@@ -349,13 +351,6 @@ def _check_same_run(config: Config, state: dict[str, Any], folder: Path) -> None
         raise LetgoError(
             f"{folder} is at step {state['step']} already, past --steps {config.steps}; choose another --out"
         )
-
-
-def best_of(shares: Sequence[float], count: int) -> int:
-    """The place of the largest share of `count` boards; the first stays unless led by more than a standard error."""
-    error = math.sqrt(max(shares[0] * (1 - shares[0]), 1 / count) / count)
-    best = shares.index(max(shares))
-    return best if shares[best] > shares[0] + error else 0
 
 
 def _config(path: Path) -> Config:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from letgo.errors import LetgoError
-from letgo.runs import Run, Weights, best_of
+from letgo.runs import Run
 from letgo.samplers import Sampler, rule_kind
 from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
@@ -96,27 +98,32 @@ def advice(table: dict[str, Any]) -> str:
 
 
 def pick_checkpoint(
-    build: Callable[[Weights], Solver],
     run: Run,
+    candidates: list[tuple[int, str]],
+    build: Callable[[nn.Module], Solver],
     problem: Problem,
     steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Solver, dict[str, Any]] | None:
-    """The solver with the weights that Euler does best with; None where the folder keeps no choice of them."""
-    candidates, rows = run.candidates(), []
-    if not candidates:
-        return None
+) -> dict[str, Any]:
+    """The step and kind of the weights that Euler does best with, and the scores of all candidates."""
+    rows = []
     for step, kind in candidates:
-        solver = build(run.weights(step, kind))
+        solver = build(run.network(step, kind))
         value = float(_valid(solver, problem, solver.sampler("euler", steps), seed, batch).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
-    best = best_of([row["validity"] for row in rows], len(problem))
-    choice = {**rows[best], "rule": "euler", "count": len(problem), "seed": seed, "scores": rows}
-    return build(run.weights(*candidates[best])), choice
+    best = rows[best_of([row["validity"] for row in rows], len(problem))]
+    return {**best, "rule": "euler", "count": len(problem), "seed": seed, "scores": rows}
+
+
+def best_of(shares: Sequence[float], count: int) -> int:
+    """The place of the largest share of `count` boards; the first stays unless led by more than a standard error."""
+    error = math.sqrt(max(shares[0] * (1 - shares[0]), 1 / count) / count)
+    best = shares.index(max(shares))
+    return best if shares[best] > shares[0] + error else 0
 
 
 def _valid(solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None) -> torch.Tensor:

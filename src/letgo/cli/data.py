@@ -74,19 +74,14 @@ def _make(args: argparse.Namespace) -> int:
     task = sized_task(args.task, args.size)
     check_suffix(args.out, task)  # both before the work, which may take minutes
     refuse_to_overwrite(args.out, args.force)
-    meta = {
-        "task": task.name,
-        "size": args.size,
-        "regime": args.regime or source_of(task).usual,
-        "seed": args.seed,
-        "count": args.count,
-        "version": __version__,
-    }
+    regime = args.regime or source_of(task).usual
+    meta = {"task": task.name, "size": args.size, "regime": regime, "seed": args.seed, "count": args.count}
+    meta["version"] = __version__
     progress = Progress(f"making {task.name}", forced=args.progress, quiet=args.quiet)
     problem = make(task, args.count, args.seed, args.regime, progress)
     save(args.out, problem, task, meta, args.force)
-    wrote = f"{args.out}: {args.count} instances of {task.name} ({meta['regime']})"
-    print(json.dumps({"file": args.out, **meta}) if args.json else wrote)
+    text = f"{args.out}: {args.count} instances of {task.name} ({regime})"
+    print(json.dumps({"file": args.out, **meta}) if args.json else text)
     return 0
 
 

@@ -11,6 +11,8 @@ from letgo.cli import options
 from letgo.errors import LetgoError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from letgo.solver import Solver
     from letgo.tasks import Problem
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, tuned as one; shipped names with --out")
     parser.add_argument("--rule", required=True, choices=["em", "em-decay"])
-    regime = "of the validation instances; settings of another than the first are kept apart, for the model as it is"
-    parser.add_argument("--regime", help=regime)
+    parser.add_argument("--regime", help="settings of another than the first are kept apart, for the model as it is")
     parser.add_argument("--count", type=options.boards, default=500, help="validation instances (default 500)")
     options.steps_and_seed(parser)
     sigmas, tau_starts = options.list_of(options.real(0.0)), options.list_of(options.real(0.0, 1.0))
@@ -113,16 +114,16 @@ def _tune(
     from letgo.tune import grid_of, pick_checkpoint, tune
 
     (folder, step), checkpoint = locate(name), None
-    if step is None and not args.as_is:
-        show = Progress(f"{solver.config.name}, euler: checkpoints", args.progress, args.quiet)
+    run = None if args.as_is or step is not None else Run.load(folder)
+    if run is not None and (candidates := run.candidates()):
+        config, fast = solver.config, not args.plain
+        show = Progress(f"{config.name}, euler: checkpoints", args.progress, args.quiet)
 
-        def build(weights: dict[str, Any]) -> Solver:
-            network = solver.config.build_model()
-            network.load_state_dict(weights)
-            return Solver(solver.config, network, args.device, folder, not args.plain, args.threads)
+        def build(network: nn.Module) -> Solver:
+            return Solver(config, network, args.device, folder, fast, args.threads)
 
-        choice = pick_checkpoint(build, Run.load(folder), problem, args.steps, args.seed, args.batch, show)
-        solver, checkpoint = choice or (solver, None)
+        checkpoint = pick_checkpoint(run, candidates, build, problem, args.steps, args.seed, args.batch, show)
+        solver = build(run.network(checkpoint["step"], checkpoint["weights"]))
         show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
     samplers = grid_of(solver, args.rule, args.sigmas, args.tau_starts, args.steps)

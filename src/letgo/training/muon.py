@@ -74,15 +74,14 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, flat: Tensor, lr: Tensor, shapes: Mapping[str, torch.Size], compiled: bool = False):
         super().__init__([flat], {"lr": lr})
         self.flat, self.pieces = flat, pieces(shapes)
-        first = torch.full((1, flat.shape[1]), BETA1, device=flat.device)
-        for piece in self.pieces:
+        self.first = torch.full((1, flat.shape[1]), BETA1, device=flat.device)
+        kinds: dict[tuple[int, ...], list[int]] = {}
+        for i, piece in enumerate(self.pieces):
             if piece.shape:
-                piece.of(first).fill_(MOMENTUM)
-        self.first = first
-        matrices = [i for i, piece in enumerate(self.pieces) if piece.shape]
-        kinds = sorted({tuple(sorted(self.pieces[i].shape or ())) for i in matrices})
+                piece.of(self.first).fill_(MOMENTUM)
+                kinds.setdefault(tuple(sorted(piece.shape)), []).append(i)
         # Matrices of one shape, or transposed of one shape, are made orthogonal together.
-        self.alike = [[i for i in matrices if tuple(sorted(self.pieces[i].shape or ())) == kind] for kind in kinds]
+        self.alike = [places for _, places in sorted(kinds.items())]
         self.move: Callable[..., None] = torch.compile(self._move, dynamic=False) if compiled else self._move
 
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
