@@ -777,9 +777,8 @@ def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> No
     assert math.isfinite(lines(tmp_path)[-1]["loss"])
     go(MINI, tmp_path / "fp32")
     assert lines(tmp_path) != lines(tmp_path / "fp32")
-    for precision, message in (("fp16", "training needs a GPU"), ("fp8", "choose one of bf16, fp16, fp32")):
-        with pytest.raises(LetgoError, match=message):
-            trainer(replace(MINI, precision=precision))
+    with pytest.raises(LetgoError, match="choose one of bf16, fp32"):
+        trainer(replace(MINI, precision="fp16"))
 
 
 def test_random_clues_are_uniform_in_number_and_place() -> None:

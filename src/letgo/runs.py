@@ -34,8 +34,8 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """One process at a time, where the system can say so; without `wait`, a folder in use is refused at once."""
-    made = not folder.exists()
+    """Keep others out of a folder, where the system can; without `wait`, a folder in use is refused at once."""
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = _lock(folder, wait)
@@ -48,7 +48,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        if made:  # what is refused leaves no empty folder
+        if new:  # what is refused leaves no empty folder
             with suppress(OSError):
                 folder.rmdir()
         if handle is not None:
@@ -57,7 +57,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def all_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Several at once, or none of them where one is in use; one folder twice is in use."""
+    """Lock several at once, or none of them where one is in use; one folder twice is in use."""
     with ExitStack() as locks:
         for folder in folders:
             locks.enter_context(locked(folder, wait=False))
@@ -144,7 +144,6 @@ class Run:
     config: Config
     state: dict[str, Any] | None = None  # as it was last saved
     instances: int = 0  # the fingerprint of those it is trained on
-    anew: bool = False  # in the place of a run of which no step was saved
     stopped_by: str = "done"  # how the last call of `train` ended: 'done', 'time' or 'signal'
     signal: int = 0
     trained: bool = False  # whether that call took a step
@@ -190,11 +189,9 @@ class Run:
     @property
     def validation(self) -> dict[str, Any]:
         """Which weights were exported, and why; nothing where no file can say."""
-        try:
-            found = read_json(self.folder / "validation.json")
-        except LetgoError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        path = self.folder / "validation.json"
+        facts = read_json(path) if _reads(read_json, path) else {}
+        return facts if isinstance(facts, dict) else {}
 
     def tidy(self, instances: int | None) -> None:
         """Remove what a process left that was killed: half-written files, log lines beyond the saved step.
@@ -226,7 +223,6 @@ class Run:
         self.export(self.step, "ema")
         if not new:  # killed before this, a run is behind its model and trains on instead of keeping an old one
             save_state(self.folder / "state.pt", self.state)
-        self.anew = False
 
     def keep(self, step: int, **kinds: Weights) -> None:
         both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
@@ -244,10 +240,8 @@ class Run:
 
     def candidates(self) -> list[tuple[int, str]]:
         """Step and kind ('ema' or 'raw') of all weights that are here: the state's, then kept ones, latest first."""
-        paths = self.folder.glob("checkpoints/*.safetensors")
-        kept = {int(path.stem) for path in paths if path.stem.isdecimal()}
         last = [] if self.state is None else [self.step]  # in full precision, wherever that step was kept too
-        steps = [*last, *sorted(kept.difference(last), reverse=True)]
+        steps = [*last, *(step for step in reversed(_kept_steps(self.folder)) if step not in last)]
         return [(step, kind) for step in steps for kind in ("ema", "raw")]
 
     def weights(self, step: int, kind: str) -> Weights:
@@ -297,8 +291,7 @@ class Run:
 
     def _forget(self) -> None:
         """Remove what was found for weights that are replaced."""
-        stale = self.folder.glob("checkpoints/*.safetensors") if self.anew else ()
-        for path in (self.folder / "validation.json", *self.folder.glob("tune-*.json"), *stale):
+        for path in (self.folder / "validation.json", *self.folder.glob("tune-*.json")):
             path.unlink(missing_ok=True)
 
     def _repair(self) -> None:
@@ -324,7 +317,9 @@ def _to_train(config: Config, folder: Path) -> Run:
     """A run that goes on where it stopped, or a new one where nothing is."""
     state = load_state(folder / "state.pt") if (folder / "state.pt").exists() else None
     if state is not None and state["step"] == 0 and Config.from_dict(state["config"]) != config:
-        return Run(folder, config, anew=True)  # it ran out of memory, perhaps
+        for path in folder.glob("checkpoints/*.safetensors"):  # no step was saved: it ran out of memory, perhaps
+            path.unlink()
+        return Run(folder, config)
     if state is not None:
         _check_same_run(config, state, folder)
     elif any((folder / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
@@ -365,6 +360,10 @@ def _reads(read: Callable[..., object], *what: Any) -> bool:
     return True
 
 
+def _kept_steps(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("checkpoints/*.safetensors") if path.stem.isdecimal())
+
+
 def _step_of(line: str) -> float:
     """Of a line of the log; of half a line, beyond all steps."""
     try:
@@ -375,10 +374,8 @@ def _step_of(line: str) -> float:
 
 def _is_setting(best: object) -> bool:
     """A sigma, and a tau_start where the rule has one."""
-    if not isinstance(best, dict):
-        return False
-    numbers = [best.get("sigma")] + ([best["tau_start"]] if best.get("tau_start") is not None else [])
-    return all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+    numbers = [best.get("sigma"), best.get("tau_start")] if isinstance(best, dict) else [None]
+    return type(numbers[0]) in (int, float) and type(numbers[-1]) in (int, float, type(None))
 
 
 def shipped() -> list[str]:
@@ -411,11 +408,18 @@ def locate(model: str) -> tuple[Path, int | None]:
     if model.startswith("hub:"):
         return _from_hub(model.removeprefix("hub:")), None
     folder, _, step = model.rpartition("@")
-    if folder and step.isdigit():
-        if own_name(folder) in shipped():
-            raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
-        return _run_folder(folder), int(step)
-    return _run_folder(model), None
+    name, at = (folder, int(step)) if folder and step.isdigit() else (model, None)
+    if at is not None and own_name(name) in shipped():
+        raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
+    if is_folder(Path(name)):
+        return Path(name), at
+    listing = ", ".join(shipped()) or "none"
+    if name in PRESETS:
+        raise LetgoError(
+            f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
+            f"and name that folder (shipped: {listing})"
+        )
+    raise unknown("model or run folder", name, shipped(), f"shipped models: {listing}")
 
 
 def is_folder(path: Path) -> bool:
@@ -423,18 +427,6 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:  # a name too long for a file, such as a maze
         return False
-
-
-def _run_folder(name: str) -> Path:
-    path = Path(name)
-    if is_folder(path):
-        return path
-    if name in PRESETS:
-        raise LetgoError(
-            f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
-            f"and name that folder (shipped: {', '.join(shipped()) or 'none'})"
-        )
-    raise unknown("model or run folder", name, shipped(), f"shipped models: {', '.join(shipped()) or 'none'}")
 
 
 def _from_hub(identifier: str) -> Path:
@@ -470,8 +462,8 @@ def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
     else:
         path = folder / "checkpoints" / f"{step}.safetensors"
         if not path.is_file():
-            kept = sorted(int(p.stem) for p in path.parent.glob("*.safetensors") if p.stem.isdigit())
-            raise LetgoError(f"{folder} keeps no step {step}; it has {', '.join(map(str, kept)) or 'none'}")
+            steps = ", ".join(map(str, _kept_steps(folder))) or "none"
+            raise LetgoError(f"{folder} keeps no step {step}; it has {steps}")
         weights = load_weights(path, "ema.")
     try:
         network.load_state_dict(weights)

@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--learning-rate", type=options.real(0.0))
     add("--warmup", type=options.at_least(0), help="steps of linear warm-up")
     add("--decay", type=options.real(0.0, 1.0), help="share of the steps, at the end, for the rate to fall to 0")
-    add("--precision", choices=["auto", "bf16", "fp16", "fp32"])
+    add("--precision", choices=["auto", "bf16", "fp32"])
     add("--boards", type=options.boards, help="how many instances to generate")
     options.flag(parser, "--symmetries", "mazes: each in its 8 turns and reflections")
     add("--simple-weight", type=options.real(0.0), help="lambda_simple of self-correction")

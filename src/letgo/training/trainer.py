@@ -114,10 +114,8 @@ def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
 def precision_of(name: str, device: torch.device) -> str:
     cuda = device.type == "cuda"
     precision = name if name != "auto" else ("bf16" if cuda else "fp32")
-    if precision not in ("bf16", "fp16", "fp32"):
-        raise unknown("precision", precision, ("bf16", "fp16", "fp32"))
-    if precision == "fp16" and not cuda:
-        raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
+    if precision not in ("bf16", "fp32"):
+        raise unknown("precision", precision, ("bf16", "fp32"))
     return precision
 
 
@@ -158,26 +156,24 @@ class Trainer:
         rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
         self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
         self.ema = self.flat.detach().clone()
-        compiled = fast and self.precision != "fp16"
         self.rate = torch.tensor(0.0, device=device)
-        self.optimizer = self._make_optimizer(compiled)
+        self.optimizer = self._make_optimizer(fast)
         self.adam = {
             "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
             "exp_avg": torch.zeros_like(self.ema),
             "exp_avg_sq": torch.zeros_like(self.ema),
         }
         self.optimizer.state[self.flat] = self.adam
-        self.scaler = torch.GradScaler(device.type, enabled=self.precision == "fp16")
         self.loss_sum: dict[str, Tensor] = {}  # one number per model, since its step `logged`
         self.steps_done, self.logged = 0, [0] * models
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm_steps = self.captures = 0
-        self.capture = cuda and compiled  # the scaler's skipped steps do not fit in a graph
+        self.capture = cuda and fast
         self.losses: Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]] = self._drawn_losses
         self.update: Callable[[], object] = self.optimizer.step
         if fast:
             self.losses = torch.compile(self._drawn_losses, dynamic=False)
-        if compiled and not isinstance(self.optimizer, Muon):  # which compiles its own step
+        if fast and not isinstance(self.optimizer, Muon):  # which compiles its own step
             self.update = torch.compile(self.optimizer.step, dynamic=False)
 
     @staticmethod
@@ -215,16 +211,10 @@ class Trainer:
 
     def _body(self) -> None:
         """Everything of a step that a CUDA graph can replay."""
-        half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
-        with torch.autocast(self.device.type, half, half is not None, cache_enabled=False):
+        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             total, losses = self.losses(self.flat)
-        if self.scaler.is_enabled():
-            self.scaler.scale(total).backward()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        else:
-            total.backward()
-            self.update()
+        total.backward()
+        self.update()
         for name, value in losses.items():
             self.loss_sum.setdefault(name, torch.zeros(len(self.seeds), device=self.device)).add_(value.detach())
 
@@ -286,7 +276,6 @@ class Trainer:
                 "exp_avg": self.weights("exp_avg", model),
                 "exp_avg_sq": self.weights("exp_avg_sq", model),
             },
-            "scaler": self.scaler.state_dict(),
             "loss_sum": {name: total[model].cpu().clone() for name, total in self.loss_sum.items()},
             "logged": self.logged[model],
         }
@@ -303,8 +292,6 @@ class Trainer:
                 self.set_weights(kind, rows[kind], "the saved state", model)
         first = states[0]
         self.adam["step"].fill_(first["optimizer"]["step"])
-        if self.scaler.is_enabled() and first.get("scaler"):
-            self.scaler.load_state_dict(first["scaler"])
         self.steps_done = int(first["step"])
         self.logged = [int(state["logged"]) for state in states]
         self.loss_sum = {
