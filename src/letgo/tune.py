@@ -11,7 +11,7 @@ from torch import nn
 
 from letgo.errors import LetgoError
 from letgo.runs import Run
-from letgo.samplers import Sampler, rule_kind
+from letgo.samplers import RULES, Sampler, rule_kind
 from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
 
@@ -107,16 +107,20 @@ def pick_checkpoint(
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The step and kind of the weights that Euler does best with, and the scores of all candidates."""
-    rows = []
+    """The step and kind of the weights that Euler does best with, and the scores of all candidates.
+
+    Ancestral sampling takes its place where the path is discrete.
+    """
+    rows, rule = [], "euler"
     for step, kind in candidates:
         solver = build(run.network(step, kind))
-        value = float(_valid(solver, problem, solver.sampler("euler", steps), seed, batch).mean())
+        rule = next(name for name in ("euler", "ancestral") if RULES[name].fits(solver.path, solver.codec))
+        value = float(_valid(solver, problem, solver.sampler(rule, steps), seed, batch).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
     best = rows[best_of([row["validity"] for row in rows], len(problem))]
-    return {**best, "rule": "euler", "count": len(problem), "seed": seed, "scores": rows}
+    return {**best, "rule": rule, "count": len(problem), "seed": seed, "scores": rows}
 
 
 def best_of(shares: Sequence[float], count: int) -> int:

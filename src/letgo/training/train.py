@@ -140,6 +140,6 @@ def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, 
     with locked(run.folder, wait=False):
         choice = pick_checkpoint(run, [(run.step, "ema"), (run.step, "raw")], build, problem)
         kind, ema, raw = choice["weights"], *(row["validity"] for row in choice["scores"])
-        because = {"seconds": round(run.seconds, 1), "scores": {"ema": ema, "raw": raw}, "rule": "euler"}
+        because = {"seconds": round(run.seconds, 1), "scores": {"ema": ema, "raw": raw}, "rule": choice["rule"]}
         run.export(run.step, kind, {**because, "count": len(problem), "command": command})
-    return f"validation, Euler, n={len(problem)}: EMA {ema:.3f}, raw {raw:.3f}; kept {kind}"
+    return f"validation, {choice['rule'].capitalize()}, n={len(problem)}: EMA {ema:.3f}, raw {raw:.3f}; kept {kind}"
