@@ -16,7 +16,7 @@ from letgo.data.source import source_of
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
-from letgo.tune import TAU_STARTS, advice, default_sigmas
+from letgo.tune import LONG_SIGMAS, SIGMAS, TAU_STARTS, advice
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -103,12 +103,12 @@ def test_a_model_without_kept_steps_is_tuned_as_it_is(tmp_path: Path) -> None:
 
 def test_default_grids_hold_what_the_paper_found() -> None:
     """Table 5's settings (App. F.3), for 200 steps and for Sudoku-Extreme's 1000; sigma near .3 and .18 for EM."""
-    assert 7.0 in default_sigmas("em-decay", 200)
-    assert {14.0, 20.0} <= set(default_sigmas("em-decay", 1000))
+    assert 7.0 in SIGMAS["em-decay"]
+    assert {14.0, 20.0} <= set(LONG_SIGMAS["em-decay"])
     assert {0.7, 0.8} <= set(TAU_STARTS)
-    assert 0.3 in default_sigmas("em", 200)
-    assert 0.18 in default_sigmas("em", 1000)
-    assert max(default_sigmas("em", 200)) < 0.4  # the last of 200 steps are unstable from there on
+    assert 0.3 in SIGMAS["em"]
+    assert 0.18 in LONG_SIGMAS["em"]
+    assert max(SIGMAS["em"]) < 0.4  # the last of 200 steps are unstable from there on
 
 
 def test_settings_at_the_edge_of_the_grid_are_named() -> None:

@@ -101,9 +101,9 @@ def corrupt(step: Transition, batch: Batch, share: float = 0.2) -> State:
     A random symbol is that of a random cell of the batch, so that no codec is needed.
     """
     x0 = batch.x0
-    chosen = torch.rand(x0.shape[:2], device=x0.device) < share
+    replaced = torch.rand(x0.shape[:2], device=x0.device) < share
     random = x0.flatten(0, 1)[torch.randint(x0.shape[0] * x0.shape[1], x0.shape[:2], device=x0.device)]
-    return step.path.sample(torch.where(chosen[..., None], random, x0), step.s, torch.randn_like(x0))
+    return step.path.sample(torch.where(replaced[..., None], random, x0), step.s, torch.randn_like(x0))
 
 
 def clean(step: Transition, x0: State) -> State:

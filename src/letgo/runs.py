@@ -300,17 +300,17 @@ class Run:
         model, config = _reads(load_weights, self.model), self.folder / "config.json"
         if self.state is None or (model and _reads(_config, config)):
             return
-        step, kind = self.validation.get("step", 0), "raw" if self.validation.get("weights") == "raw" else "ema"
+        choice = self.validation
+        step, kind = choice.get("step", 0), "raw" if choice.get("weights") == "raw" else "ema"
         if model:
             write_json(config, {**self.config.as_dict(), "weights": kind})
             return
         self.model.unlink(missing_ok=True)
-        if self.validation and _reads(self.weights, step, kind):
-            self.export(step, kind)
-            return
-        if (self.folder / "validation.json").exists():  # what it names is gone
-            self._forget()
-        self.export(self.step, "ema")
+        if not choice or not _reads(self.weights, step, kind):
+            step, kind = self.step, "ema"
+            if (self.folder / "validation.json").exists():  # what it names is gone
+                self._forget()
+        self.export(step, kind)
 
 
 def _to_train(config: Config, folder: Path) -> Run:

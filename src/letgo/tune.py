@@ -25,16 +25,12 @@ TAU_STARTS = (0.6, 0.7, 0.8)
 Values = tuple[float, ...]
 
 
-def default_sigmas(rule: str, steps: int) -> Values:
-    return (LONG_SIGMAS if steps >= LONG else SIGMAS)[rule]
-
-
 def grid_of(
     solver: Solver, rule: str, sigmas: Values | None = None, tau_starts: Values | None = None, steps: int | None = None
 ) -> list[Sampler]:
     """The samplers to try, by default around the settings that the paper found; the smaller sigma first."""
     taus = (tau_starts or TAU_STARTS) if "tau_start" in rule_kind(rule).takes else (None,)
-    sigmas = sigmas or default_sigmas(rule, solver.steps(steps))
+    sigmas = sigmas or (LONG_SIGMAS if solver.steps(steps) >= LONG else SIGMAS)[rule]
     return [solver.sampler(rule, steps, sigma=sigma, tau_start=tau) for sigma in sorted(sigmas) for tau in taus]
 
 

@@ -89,10 +89,10 @@ def real(least: float, most: float = math.inf) -> Callable[[str], float]:
 
 def list_of(kind: Callable[[str], T], may_be_empty: bool = False) -> Callable[[str], tuple[T, ...]]:
     def values(text: str) -> tuple[T, ...]:
-        found = tuple(kind(part) for part in text.split(",") if part)
-        if not found and not may_be_empty:
+        parts = tuple(kind(part) for part in text.split(",") if part)
+        if not parts and not may_be_empty:
             raise argparse.ArgumentTypeError(f"expected values with commas between them, got '{text}'")
-        return found
+        return parts
 
     return values
 
