@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from letgo.estimates import Column
 from letgo.machine import device_name
 from letgo.metrics import codeword_distances, violation_shares
 from letgo.report import Outcomes, Report, board_digest, shard_of
-from letgo.runs import Run, own_name
+from letgo.runs import own_name
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Progress, Solver, load
@@ -23,7 +23,7 @@ from letgo.tasks import Problem
 
 
 def evaluate_model(
-    model: str | Path | Run | Solver,
+    model: str | os.PathLike[str] | Solver,
     rule: str = "tweedie",
     regime: str | None = None,
     steps: int | None = None,
@@ -46,7 +46,7 @@ def evaluate_model(
     >>> report.validity.n, report.regime, report.steps
     (8, '4', 50)
     """
-    name = model.config.name if isinstance(model, Solver) else str(model.folder if isinstance(model, Run) else model)
+    name = model.config.name if isinstance(model, Solver) else os.fspath(model)
     solver = model if isinstance(model, Solver) else load(name, device)
     source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
     problem = source.draw("test", regime, count, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -332,8 +333,12 @@ class Solver:
 
 
 def load(
-    model: str | Path, device: str | torch.device = "cpu", fast: bool = True, threads: int = 1, precision: str = "auto"
+    model: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    fast: bool = True,
+    threads: int = 1,
+    precision: str = "auto",
 ) -> Solver:
-    """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
-    config, network, folder = load_model(str(model))
+    """Load a shipped name, a run or its folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
+    config, network, folder = load_model(os.fspath(model))
     return Solver(config, network, device, folder, fast, threads, precision)

@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", default="tweedie", help=options.RULES)
     tries = "how often to try a puzzle (default 10); with --no-verify (default 1) the network chooses among them"
     parser.add_argument("--tries", type=options.at_least(1), help=tries)
-    options.flag(parser, "--no-verify", "no look at the rules on the way")
+    options.flag(parser, "--no-verify", "no check of the constraints on the way")
     options.flag(parser, "--json", "one JSON object per puzzle")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
