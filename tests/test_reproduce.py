@@ -211,7 +211,7 @@ def test_other_recipes_go_through_the_cells_of_their_task(away: Path, capsys: py
     ("words", "why"),
     [
         ("solve --quick", "verified solving (never in a quick run"),
-        ("table5 --tasks queens", "table5 (it has sudoku-extreme-baseline, "),
+        ("table5 --tasks queens", "table5 (it has sudoku-extreme, sudoku alone)"),
         ("table1 --quick --tasks sudoku-extreme", "sudoku-extreme (its test file is not at hand: --data FILE"),
     ],
 )
@@ -245,7 +245,8 @@ def test_a_report_serves_until_the_model_its_settings_or_its_data_change():
 
     assert serves()
     assert serves(count=4)
-    for change in ({"count": 2}, {"seed": 1}, {"steps": 100}, {"training_steps": 1}, {"settings": {"sigma": 7.0}}):
+    others: list[dict[str, Any]] = [{"count": 2}, {"seed": 1}, {"steps": 100}, {"training_steps": 1}]
+    for change in (*others, {"settings": {"sigma": 7.0}}):
         assert not serves(**change), change
     facts["weights_sha256"] = "0123456789ab"
     assert serves()  # an older report does not say

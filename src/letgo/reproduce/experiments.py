@@ -73,8 +73,8 @@ def run_missing(session: Session, names: list[str]) -> None:
     for experiment in (EXPERIMENTS[name] for name in names if name in EXPERIMENTS):
         needs += experiment.needs
         if experiment.needs and session.tasks and not any(need.task in session.tasks for need in experiment.needs):
-            models = dict.fromkeys(need.model for need in experiment.needs)
-            session.leave_out(experiment.name, f"it has {', '.join(models)} alone")
+            tasks = dict.fromkeys(need.task for need in experiment.needs)
+            session.leave_out(experiment.name, f"it has {', '.join(tasks)} alone")
     if session.quick and any(need.kind == "solve" for need in needs):
         session.leave_out("verified solving", "never in a quick run; leave --quick out")
     measure_all(session, [need for need in needs if need.kind != "tune"])
