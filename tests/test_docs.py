@@ -15,7 +15,6 @@ import pytest
 
 from letgo import cli
 from letgo.presets import PRESETS
-from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import weights_digest
 from letgo.reproduce.page import stale
@@ -39,8 +38,7 @@ def test_pages_are_made_from_the_result_files_of_today():
     assert not stale(ROOT / "README.md", store)
     assert {path.stem for path in (ROOT / "docs" / "results").iterdir()} == set(EXPERIMENTS)
     for name, plot in ((e.name, e.plot) for e in EXPERIMENTS.values() if e.plot):
-        picture = ROOT / "docs" / "assets" / f"{name}.svg"
-        assert plots.drawn_digest(picture) == plots.digest(plot.points(store))
+        assert plot.mark(store) in (ROOT / "docs" / "assets" / f"{name}.svg").read_text()
     bench = b"".join(path.read_bytes() for path in sorted((ROOT / "results" / "bench").glob("*.json")))
     assert f"<!-- sha256 {hashlib.sha256(bench).hexdigest()} -->" in (ROOT / "docs" / "performance.md").read_text()
 
