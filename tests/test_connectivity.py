@@ -175,12 +175,6 @@ def test_a_malformed_text_is_one_clear_line(text, message):
 def test_a_drawing_shows_edges_other_joins_and_components():
     task = Connectivity(4)
     problem = task.parse("0100/1010/0100/0000")
-    assert task.draw_clues(problem).splitlines()[1:] == [
-        " 1 . # . .",
-        " 2 # . # .",
-        " 3 . # . .",
-        " 4 . . . .",
-    ]
     boards = reachability(problem.context).flatten(1).long()
     expected = [
         "   1 2 3 4",

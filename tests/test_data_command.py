@@ -25,7 +25,8 @@ from letgo import tasks
 from letgo.cli.data import FETCHED
 from letgo.cli.main import dispatch
 from letgo.data import fetch as fetching
-from letgo.data import load_problems, mnist, read_sudoku_extreme
+from letgo.data import load_problems, mnist
+from letgo.data.sudoku_extreme import read_sudoku_extreme
 from letgo.errors import LetgoError
 from letgo.tasks.queens import TRAINING, train_split
 from letgo.tasks.sudoku_search import is_unique

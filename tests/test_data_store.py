@@ -17,9 +17,10 @@ import pytest
 import torch
 
 from letgo import tasks
-from letgo.data import load_npz, load_problems
+from letgo.data import load_problems
 from letgo.data.files import refuse_unwritable, written_atomically
 from letgo.data.make import make, save
+from letgo.data.store import load_npz
 from letgo.errors import LetgoError
 from letgo.tasks.connectivity import Connectivity
 from letgo.tasks.latin import Latin

@@ -322,7 +322,6 @@ def test_a_drawing_frames_the_maze():
     task = Maze(3)
     problem = task.parse("S.#/oo#/#oG")
     assert task.draw(problem.solution, problem) == "+---+\n|S #|\n|oo#|\n|#oG|\n+---+"
-    assert task.draw_clues(problem) == "+---+\n|S #|\n|  #|\n|# G|\n+---+"
 
 
 def test_impossible_sizes_are_refused():

@@ -80,8 +80,9 @@ def test_the_page_describes_it(file: Path):
 
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
     config = Config("coins", tasks.load(f"{file}:Coins"), network_options=small, sample_steps=5)
-    card = describe("coins", Solver(config, config.build_model()), "local")
-    assert (card.title, card.kind, card.cells, card.rows, card.columns) == ("Coins", "grid", 4, 2, 2)
+    card = describe("coins", Solver(config, config.build_model()))
+    assert (card.title, card.kind, card.cells, card.rows, card.columns) == ("Coins", "grid", 4, 1, 4)
+    assert tasks.Task.look.fget(tasks.get("coins")) == tasks.Look("Coins", 2, 2, ["H", "T"])  # a guess
     assert (list(card.letters), card.regime.named, card.example.puzzle) == (["H", "T"], ["gen", "train"], "....")
 
 
@@ -109,6 +110,12 @@ def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path:
     catalog.load()
     assert catalog.failed == {}
     assert catalog.cards[run].task == "coins"
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    catalog = Catalog([run])
+    catalog.load()
+    assert "model.safetensors" in catalog.failed[run]
+    assert "sudoku" in catalog.cards
 
 
 def test_the_command_line_trains_measures_tunes_and_solves_it(

@@ -18,6 +18,7 @@ from letgo.tasks.task import Problem
 from letgo.training.train import training_instances
 
 seeds = st.integers(0, 2**32 - 1)
+HINT = "one puzzle per line, '.' for a blank; a cell is a row, its letter the column of the queen"
 PARTS = ("train", "valid", "test")
 KNOWN = {
     1: 1,
@@ -236,10 +237,10 @@ def test_what_is_written_is_read_back(seed, size):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected 4 characters, one per row, got 0; '.' if unknown"),
-        ("bdacb", "expected 4 characters, one per row, got 5; '.' if unknown"),
-        ("bea.", "'e' in row 2; expected a column, a to d, or '.' if unknown"),
-        ("b.1.", "'1' in row 3; expected a column, a to d, or '.' if unknown"),
+        ("", f"expected 4 cells, got 0; {HINT}"),
+        ("bdacb", f"expected 4 cells, got 5; {HINT}"),
+        ("bea.", "character 2 (row 2) is 'e'; write clues as a-d and blanks as '.' or '0'"),
+        ("b.1.", "character 3 (row 3) is '1'; write clues as a-d and blanks as '.' or '0'"),
         ("b.b.", "two clues clash: b in row 1 and b in row 3 attack each other; move one of these queens"),
         (".b.d", "two clues clash: b in row 2 and d in row 4 attack each other; move one of these queens"),
         ("..cB", "two clues clash: c in row 3 and B in row 4 attack each other; move one of these queens"),
@@ -254,7 +255,6 @@ def test_a_malformed_text_is_one_clear_line(text, message):
 def test_a_drawing_tells_clues_answers_and_faults_apart():
     task = Queens(4)
     problem = task.parse("b..c")
-    assert task.draw_clues(problem) == " .  Q  .  . \n .  .  .  . \n .  .  .  . \n .  .  Q  . "
     right = " . [Q] .  . \n .  .  .  Q \n Q  .  .  . \n .  . [Q] . "
     assert task.draw(torch.tensor([[1, 3, 0, 2]]), problem) == right
     wrong = " . [Q] .  . \n . *Q* .  . \n*Q* .  .  . \n .  . [Q] . "

@@ -122,7 +122,7 @@ def test_the_page_draws_a_table(file: Path):
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
     config = Config("mine", "table", options_of(task), network_options=small, sample_steps=5)
     solver = Solver(config, config.build_model())
-    card = describe("mine", solver, "local")
+    card = describe("mine", solver)
     assert (card.rows, card.columns, card.letters, card.separator) == (1, 3, list(task.values), ",")
     assert (card.example.puzzle, card.regime.usual) == (".,.,.", 1)
     [answer] = solver.solve(["red,.,y"], steps=3)

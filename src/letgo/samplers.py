@@ -29,6 +29,11 @@ class RuleKind:
     def fits(self, path: Path, codec: Codec) -> bool:
         return self.family == path.family and (not self.one_hot or codec.one_hot)
 
+    @property
+    def settings(self) -> list[str]:
+        """The settings of `Sampler` that a user may give with it."""
+        return [*self.takes, *(["variance"] if self.tempers else []), "soft_until"]
+
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
     """A rule without settings."""

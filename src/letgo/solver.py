@@ -318,9 +318,16 @@ class Solver:
 
     def generation_rule(self) -> str:
         """The rule that draws most valid boards from nothing, as the model's card has it; or Tweedie."""
+        return str(self.card.get("generation_rule", "tweedie"))
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What `card.json` says of the model, where its folder has one."""
         path = None if self.folder is None else self.folder / "card.json"
         card = read_json(path) if path is not None and path.is_file() else {}
-        return str(card.get("generation_rule", "tweedie"))
+        if not isinstance(card, dict):
+            raise LetgoError(f"{path} is no model's card, which is an object; restore it, or delete it")
+        return card
 
     def empty(self, count: int) -> Problem:
         """No clues at all; only tasks without a context have such instances."""

@@ -184,6 +184,30 @@ def test_models_say_all_that_a_page_needs(client):
         assert answer.status_code == 200, answer.text
 
 
+def test_a_masked_model_plays_the_rules_that_fit_it(folders):
+    from letgo.app.server import create_app
+
+    name, puzzle = str(folders["sudoku-d3pm"]), "1.............2."
+    with TestClient(create_app([name]), base_url=HOST) as client:
+        [card] = [card for card in client.get("/api/models").json()["models"] if card["name"] == name]
+        assert card["rules"] == {rule: ["soft_until"] for rule in ("ancestral", "confidence", "remask")}
+        assert card["default_rules"] == ["ancestral", "confidence"]
+        frames = [data for kind, data in trajectory(client, model=name, puzzle=puzzle) if kind == "frame"]
+        for side in (0, 1):
+            masked = [frame["x"].count("?") for frame in frames if frame["side"] == side]
+            assert masked == sorted(masked, reverse=True)  # what is open stays open
+            assert 0 < masked[0] < 15
+            assert masked[-1] == 0
+        assert all(frame["x"][0] == "0" and frame["xc"][0] == "z" for frame in frames)  # the clues
+        told = trajectory(client, model=name, puzzle=puzzle, rules=["remask"], steps=40)
+        assert told[0][1]["rules"] == [{"rule": "remask", "settings": {}}]
+        answer = client.post("/api/solve", json={"model": name, "puzzle": puzzle, "tries": 1})
+        assert answer.status_code == 200
+        refused = client.post("/api/trajectory", json={"model": name, "puzzle": puzzle, "rules": ["ddpm"]})
+        assert refused.status_code == 422
+        assert "choose one of ancestral, confidence, remask" in refused.json()["detail"]
+
+
 def test_a_random_puzzle_has_the_clues_asked_for_and_is_its_seeds(client):
     first, again, other = (
         client.get("/api/puzzle", params={"model": "sudoku-mini", "regime": "7", "seed": seed}).json()

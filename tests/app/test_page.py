@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import serving
+from servers import health, serving, until
 
 pytestmark = pytest.mark.browser
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+SIZE = ("width", "height")
 PATIENCE = 60_000  # ms; only ends a test that would otherwise hang
 
 
@@ -215,6 +218,7 @@ def choose_small(page, title):
 @pytest.mark.parametrize(
     ("task", "title", "drawn"),
     [
+        ("sudoku-d3pm", "Sudoku 4x4", {".cell": 16}),
         ("latin", "Latin square", {".cell": 16}),
         ("queens", "Queens", {".square": 36, ".queen .shape": 6}),
         ("connectivity", "Graph connectivity", {".node": 6}),
@@ -224,7 +228,8 @@ def choose_small(page, title):
 def test_every_task_is_drawn_as_itself(page, task, title, drawn):
     page.locator("#editor svg").wait_for()
     choose_small(page, title)
-    page.locator(f"#editor svg.{'grid' if task == 'latin' else 'graph' if task == 'connectivity' else task}").wait_for()
+    kind = {"latin": "grid", "sudoku-d3pm": "grid", "connectivity": "graph"}.get(task, task)
+    page.locator(f"#editor svg.{kind}").wait_for()
     run(page)
     for selector, count in drawn.items():
         for side in (0, 1):
@@ -234,6 +239,101 @@ def test_every_task_is_drawn_as_itself(page, task, title, drawn):
         assert page.locator("#board-0 .edge").count() == puzzle.count("1") // 2
     if task == "maze":
         assert page.locator("#board-0 .wall").count() == puzzle.count("#")
+
+
+def test_a_model_offers_the_rules_that_fit_it(page):
+    choose_mini(page)
+    rules = page.locator("#rule-0 option")
+    assert "resample" in [rule.get_attribute("value") for rule in rules.all()]
+    page.select_option("#model", page.locator("#model option[value*='small-sudoku-d3pm']").get_attribute("value"))
+    assert [rule.get_attribute("value") for rule in rules.all()] == ["ancestral", "confidence", "remask"]
+    assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ancestral", "confidence"]
+    assert page.locator("#settings-0 input").count() == 1  # there is no variance to multiply
+    page.select_option("#rule-1", "remask")
+    page.fill("#steps", "40")
+    run(page)
+    scrub(page, 1)
+    assert all("?" in board for board in boards(page))  # masked cells
+    page.click("#last")
+    assert not any("?" in board for board in boards(page))
+    page.select_option("#model", "sudoku-mini")
+    assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ddpm", "tweedie"]
+
+
+@pytest.fixture(scope="module")
+def coins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with CONTRIBUTING's own task, a short run of it, and one whose card is none."""
+    import letgo
+    from letgo import tasks
+    from letgo.config import Config
+
+    folder, before = tmp_path_factory.mktemp("own"), dict(tasks.TASKS)
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.S | re.M)
+    (folder / "coins.py").write_text(next(block for block in blocks if "class Coins" in block))
+    try:
+        config = Config.for_task(tasks.get(tasks.load(f"{folder / 'coins.py'}:Coins")))
+        letgo.train(config, folder / "run", steps=20, boards=64, sample_steps=10, validate=0, device="cpu")
+    finally:
+        tasks.TASKS.clear()
+        tasks.TASKS.update(before)
+    shutil.copytree(folder / "run", folder / "odd")
+    (folder / "odd" / "card.json").write_text("[]")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def coins_address(coins: Path) -> Iterator[str]:
+    """`letgo app` as a user starts it."""
+    models = ["--model", str(coins / "run"), "--model", str(coins / "odd")]
+    command = [sys.executable, "-m", "letgo", "app", "--port", "0", "--task", f"{coins / 'coins.py'}:Coins", *models]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        place = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert place, line
+        until(lambda: health(place[0])["status"] == "ok")
+        yield place[0]
+        process.terminate()
+
+
+def test_a_task_of_ones_own_is_played_beside_the_others(browser, coins: Path, coins_address: str):
+    with watched(browser) as page:
+        page.goto(coins_address)
+        page.locator("#editor svg").wait_for()
+        titles = [option.inner_text() for option in page.locator("#task option").all()]
+        assert {"Coins", "Sudoku 9x9", "Queens", "Maze"} <= set(titles)
+        page.select_option("#task", "Coins")
+        assert page.input_value("#model") == str(coins / "run")
+        assert page.locator("#editor .cell").count() == 4
+        width, height = (page.locator("#editor svg").evaluate(f"e => e.viewBox.baseVal.{side}") for side in SIZE)
+        assert width / height > 3  # one row
+        page.fill("#puzzle", "HHHX")
+        sees(page, "#puzzle-message", "expected 4 characters of H, T and '.', got 'HHHX'")
+        page.fill("#puzzle", "H..T")
+        sees(page, "#puzzle-message", "2 clues.")
+        run(page)
+        for board in boards(page):
+            assert re.fullmatch(r"row 1: H [HT] [HT] T", board)
+        page.click("#random")
+        sees(page, "#puzzle-message", "0 clues.")
+        assert page.input_value("#puzzle") == "...."  # of the task's first regime
+        page.click("#editor [data-cell='2']")
+        page.keyboard.press("t")
+        assert page.input_value("#puzzle") == "..T."
+        run(page)
+
+
+def test_a_broken_folder_is_named_and_takes_nobody_down(browser, coins: Path, coins_address: str):
+    odd = str(coins / "odd")
+    state = health(coins_address)
+    assert list(state["failed"]) == [odd]
+    assert state["failed"][odd].startswith(f"{coins / 'odd' / 'card.json'} is no model's card")
+    with watched(browser) as page:
+        page.goto(coins_address)
+        sees(page, "#problem", re.compile(f"{re.escape(odd)} cannot be read and is left out"))
+        choose_mini(page)
+        run(page)
 
 
 def test_another_model_keeps_the_puzzle_if_its_boards_have_that_size(page):

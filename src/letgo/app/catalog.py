@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from letgo.app import limits
-from letgo.app.limits import UnknownModel
+from letgo.app.limits import Unavailable, UnknownModel
 from letgo.app.schemas import Example, ModelCard, Regime
 from letgo.errors import LetgoError
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from letgo.tasks import Problem, Task
 
 MOST_SYMBOLS = 36  # a frame writes a cell as one digit of base 36
-OBJECTIVES = {"simple": "Plain training", "self-correction": "Self-correction training"}
+OBJECTIVES = {"simple": "Plain training", "self-correction": "Self-correction training", "masked": "Masked diffusion"}
+USUAL = ("ddpm", "tweedie")  # the two rules that the page compares at first
 
 
 class Catalog:
@@ -39,17 +41,17 @@ class Catalog:
 
             fast = pick_device(self.device).type == "cpu"
             for name in dict.fromkeys([*shipped(), *self.folders]):
-                self._read(name, "shipped" if name in shipped() else "local", fast)
+                self._read(name, fast)
         except Exception as error:
             self.fail(error)
         self.ready.set()
 
-    def _read(self, name: str, source: str, fast: bool) -> None:
+    def _read(self, name: str, fast: bool) -> None:
         from letgo.solver import load
 
         try:
             solver = load(name, self.device, fast=fast)
-            self.cards[name] = describe(name, solver, source)
+            self.cards[name] = describe(name, solver)
             self.solvers[name] = solver
         except Exception as error:  # a task of one's own may do anything
             self.failed[name] = str(error) or type(error).__name__
@@ -61,7 +63,7 @@ class Catalog:
     def wait(self) -> None:
         self.ready.wait()
         if self.failure is not None:
-            raise LetgoError(f"the models could not be read: {self.failure}")
+            raise Unavailable(f"the models could not be read: {self.failure}")
 
     @property
     def default(self) -> str | None:
@@ -85,39 +87,32 @@ class Catalog:
         return model, self.solvers[model]
 
 
-def describe(name: str, solver: Solver, source: str) -> ModelCard:
+def describe(name: str, solver: Solver) -> ModelCard:
     from letgo.data.source import source_of
-    from letgo.runs import read_json
+    from letgo.runs import shipped
+    from letgo.samplers import RULES
 
     task, config = solver.task, solver.config
     instances = source_of(task)
     look = instances.look
     if task.symbols > MOST_SYMBOLS or task.cells > limits.MAX_CELLS:
         raise LetgoError(f"the page draws {MOST_SYMBOLS} symbols and {limits.MAX_CELLS} cells at most")
-    card = solver.folder / "card.json" if solver.folder else None
-    summary = (
-        read_json(card).get("summary", "")
-        if card and card.is_file()
-        else f"{OBJECTIVES.get(config.objective, config.objective)}; a run folder of your own"
-    )
+    own = f"{OBJECTIVES.get(config.objective, config.objective)}; a run folder of your own"
+    rules = {rule: kind.settings for rule, kind in RULES.items() if kind.fits(solver.path, solver.codec)}
     return ModelCard(
         name=name,
         task=config.task,
-        title=look.title,
-        summary=summary,
-        source="shipped" if source == "shipped" else "local",
-        kind=look.kind,  # pyright: ignore[reportArgumentType]
+        summary=str(solver.card.get("summary", own)),
+        source="shipped" if name in shipped() else "local",
         cells=task.cells,
         side=look.columns,
-        rows=look.rows,
-        columns=look.columns,
-        box=look.box,
-        letters=look.letters if isinstance(look.letters, str) else list(look.letters),
-        separator=look.separator,
+        **{key: value for key, value in asdict(look).items() if key != "example"},
         steps=min(config.sample_steps, limits.MAX_STEPS),
+        rules=rules,
+        default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],
         regime=regime(instances),
         example=Example(puzzle=look.example or random_puzzle(task, None, 0), seed=0),
-        tuned={rule: settings for rule in ("em", "em-decay") if (settings := solver.tuned(rule))},
+        tuned={rule: settings for rule in rules if (settings := solver.tuned(rule))},
     )
 
 

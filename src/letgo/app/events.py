@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from letgo.app.jobs import Job
 from letgo.app.scheduler import Scheduler
 
+T = TypeVar("T")
 Event = tuple[str, dict[str, Any]]
 HEARTBEAT_SECONDS = 10.0  # a comment line while nothing happens, so that no proxy gives up
 LAST = ("done", "error", "answer")  # after one of these a job says no more
@@ -43,16 +44,21 @@ async def gone(receive: Receive) -> None:
         pass
 
 
+async def while_connected(work: Coroutine[Any, Any, T], receive: Receive) -> T | None:
+    """The result of the work, or None if the client leaves first."""
+    task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        left.cancel()
+
+
 async def answer(scheduler: Scheduler, job: Job, receive: Receive) -> Event | None:
     """The job's one answer; None if nobody waits for it any more."""
     async with submitted(scheduler, job) as events:
-        news, left = asyncio.ensure_future(events.get()), asyncio.ensure_future(gone(receive))
-        try:
-            await asyncio.wait({news, left}, return_when=asyncio.FIRST_COMPLETED)
-            return news.result() if news.done() else None
-        finally:
-            news.cancel()
-            left.cancel()
+        return await while_connected(events.get(), receive)
 
 
 class EventStream(Response):
@@ -67,17 +73,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with submitted(self.scheduler, self.job) as events:
-            streaming = asyncio.ensure_future(self._stream(events, send))
-            left = asyncio.ensure_future(gone(receive))
-            try:
-                await asyncio.wait({streaming, left}, return_when=asyncio.FIRST_COMPLETED)
-                if streaming.done():
-                    streaming.result()
-            except OSError:  # the client left while something was being sent
-                return
-            finally:
-                streaming.cancel()
-                left.cancel()
+            with suppress(OSError):  # the client left while something was being sent
+                await while_connected(self._stream(events, send), receive)
 
     async def _stream(self, events: asyncio.Queue[Event], send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

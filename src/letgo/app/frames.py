@@ -17,7 +17,8 @@ from letgo.solver import Solver
 from letgo.tasks import Problem
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # one character per cell: a symbol, or a certainty from 0 to 35
-ILLEGAL = "?"  # a code that is no symbol, possible with bits
+ILLEGAL = "?"  # no symbol: a masked cell, or a code of bits beyond the last symbol
+MASKED = -1  # no symbol yet
 SPREAD = 0.3  # how far a proposal may lie from a codeword and still count as fairly sure, where no share is at hand
 
 Certainty = Float[Tensor, "batch cells"]
@@ -46,7 +47,13 @@ class Look:
 
     @cached_property
     def state(self) -> Symbols:
-        return self.solver.codec.decode(self.snapshot.x).cpu()
+        symbols = self.solver.codec.decode(self.snapshot.x).cpu()
+        return symbols if self.continuous else torch.where(self.state_certainty > 0, symbols, MASKED)
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the state is one of Gaussian diffusion; in the other kind a cell is open or masked."""
+        return self.solver.path.family == "gaussian"
 
     @cached_property
     def proposal_violations(self) -> CellMask:
@@ -67,7 +74,7 @@ class Look:
     @cached_property
     def proposal_certainty(self) -> Certainty:
         """One-hot: x0_hat estimates E[x0 | x_t], so its largest entry is the leading symbol's probability."""
-        if self.solver.codec.one_hot:
+        if self.solver.codec.one_hot or not self.continuous:
             return self.pinned.float().amax(-1).clamp(0, 1).cpu()
         return self._posterior(self.pinned, 1.0, SPREAD)
 
@@ -75,7 +82,7 @@ class Look:
     def state_certainty(self) -> Certainty:
         """Bayes' rule for the cell alone: what x_t says of its symbol if all were equally likely beforehand."""
         path: Any = self.solver.path
-        if path.family != "gaussian":  # cells are open, with one symbol, or masked
+        if not self.continuous:
             return self.snapshot.x[..., : self.solver.task.symbols].float().amax(-1).cpu()
         t = torch.full((1, 1, 1), self.snapshot.t)
         return self._posterior(self.snapshot.x, float(path.alpha(t)), max(float(path.beta(t)), 1e-3))

@@ -17,6 +17,16 @@ BODY_SECONDS = 10.0  # how long a body may take to arrive
 class Busy(LetgoError):
     """All places are taken."""
 
+    status = 429
+
 
 class UnknownModel(LetgoError):
     """No model of this name is offered."""
+
+    status = 404
+
+
+class Unavailable(LetgoError):
+    """The models could not be read."""
+
+    status = 503

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from letgo.app.limits import MAX_PUZZLE, MAX_SEED, MAX_SEEDS, MAX_SIGMA, MAX_STEPS, MAX_TRIES
+from letgo.app import limits
 
-RuleName = Literal["ddpm", "ddim", "tweedie", "resample", "euler", "heun", "em", "em-decay"]
-TaskName = Annotated[str, Field(min_length=1, max_length=100, description="The task of a model from /api/models")]
-ModelName = Annotated[
-    str, Field(min_length=1, max_length=200, description="A name from /api/models; by default the task's own model")
-]
-Puzzle = Annotated[
-    str,
-    Field(min_length=1, max_length=MAX_PUZZLE, description="One line, as `letgo solve` reads it; '.' for a blank"),
-]
-Seed = Annotated[int, Field(ge=0, le=MAX_SEED, description="Seed of the noise")]
-Steps = Annotated[int, Field(ge=1, le=MAX_STEPS, description="Sampler steps; by default the model's own")]
-Sigma = Annotated[float, Field(ge=0, le=MAX_SIGMA, allow_inf_nan=False, description="Noise scale of em and em-decay")]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Variance = Annotated[
-    float, Field(ge=0, le=16, allow_inf_nan=False, description="Factor on the rule's variance (Figure 11)")
-]
+
+def text(longest: int, description: str) -> Any:
+    return Field(min_length=1, max_length=longest, description=description)
+
+
+def amount(most: float, description: str) -> Any:
+    return Field(ge=0, le=most, allow_inf_nan=False, description=description)
+
+
+RuleName = Annotated[str, text(40, "One of the model's `rules`")]
+TaskName = Annotated[str, text(100, "The task of a model from /api/models")]
+ModelName = Annotated[str, text(200, "A name from /api/models; by default the task's own model")]
+Puzzle = Annotated[str, text(limits.MAX_PUZZLE, "One line, as `letgo solve` reads it; '.' for a blank")]
+Seed = Annotated[int, Field(ge=0, le=limits.MAX_SEED, description="Seed of the noise")]
+Steps = Annotated[int, Field(ge=1, le=limits.MAX_STEPS, description="Sampler steps; by default the model's own")]
 EXAMPLE = ".1..3......2..3."
 
 
@@ -33,14 +32,19 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class RuleSettings(Strict):
-    """An update rule with its settings; em and em-decay take what was tuned with the model where none are given."""
+class Settings(Strict):
+    """The settings of a rule; em and em-decay take what was tuned with the model where none are given."""
+
+    sigma: Annotated[float, amount(limits.MAX_SIGMA, "Noise scale of em and em-decay")] | None = None
+    tau_start: Annotated[float, amount(1.0, "Progress 1 - t at which em-decay begins to fall")] | None = None
+    variance: Annotated[float, amount(16.0, "Factor on the rule's variance (Figure 11)")] = 1.0
+    soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None
+
+
+class RuleSettings(Settings):
+    """An update rule with its settings."""
 
     rule: RuleName
-    sigma: Sigma | None = None
-    tau_start: Share | None = Field(default=None, description="Progress 1 - t at which em-decay begins to fall")
-    variance: Variance = 1.0
-    soft_until: Share | None = Field(default=None, description="t*: soft pinning while t >= t*; by default always hard")
 
 
 class PuzzleRequest(Strict):
@@ -51,19 +55,15 @@ class PuzzleRequest(Strict):
     puzzle: Puzzle
 
 
-class SolveRequest(PuzzleRequest):
+class SolveRequest(Settings, PuzzleRequest):
     """As `letgo solve --json`: stop at the first valid proposal, try again where there is none."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 20, "tries": 2}]}
     )
-    rule: RuleName = "tweedie"
-    sigma: Sigma | None = None
-    tau_start: Share | None = None
-    variance: Variance = 1.0
-    soft_until: Share | None = None
+    rule: RuleName | None = Field(default=None, description="Default: the last of the model's `default_rules`")
     steps: Steps | None = None
-    tries: int = Field(default=10, ge=1, le=MAX_TRIES)
+    tries: int = Field(default=10, ge=1, le=limits.MAX_TRIES)
     seed: Seed = 0
 
 
@@ -75,7 +75,9 @@ class TrajectoryRequest(PuzzleRequest):
             "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "rules": ["ddpm", "tweedie"], "steps": 10}]
         }
     )
-    rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] = ["ddpm", "tweedie"]
+    rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] | None = Field(
+        default=None, description="Default: the model's `default_rules`"
+    )
     steps: Steps | None = None
     seed: Seed = 0
 
@@ -86,7 +88,7 @@ class RaceRequest(TrajectoryRequest):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "count": 4}]}
     )
-    count: int = Field(default=32, ge=1, le=MAX_SEEDS)
+    count: int = Field(default=32, ge=1, le=limits.MAX_SEEDS)
 
 
 class Answer(BaseModel):
@@ -140,6 +142,8 @@ class ModelCard(BaseModel):
     letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
     separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
     steps: int = Field(description="Default number of sampler steps")
+    rules: dict[str, list[str]] = Field(description="The rules that fit the model, and the settings that each takes")
+    default_rules: list[str] = Field(description="ddpm and tweedie where both fit, else the first two rules")
     regime: Regime
     example: Example
     tuned: dict[str, dict[str, float]] = Field(description="Stored settings of em and em-decay")
@@ -152,12 +156,12 @@ class Models(BaseModel):
 
 
 class Limits(BaseModel):
-    steps: int
-    tries: int
-    seeds: int
-    puzzle_characters: int
-    cells: int
-    body_bytes: int
+    steps: int = limits.MAX_STEPS
+    tries: int = limits.MAX_TRIES
+    seeds: int = limits.MAX_SEEDS
+    puzzle_characters: int = limits.MAX_PUZZLE
+    cells: int = limits.MAX_CELLS
+    body_bytes: int = limits.MAX_BODY
     queue: int
 
 

@@ -15,49 +15,32 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from letgo import __version__
-from letgo.app import limits
+from letgo.app import limits, schemas
 from letgo.app.catalog import Catalog, parse, random_puzzle
 from letgo.app.guard import Guard
-from letgo.app.limits import Busy, UnknownModel
-from letgo.app.schemas import (
-    Answer,
-    Error,
-    Health,
-    Limits,
-    ModelName,
-    Models,
-    Parsed,
-    PuzzleRequest,
-    RaceRequest,
-    RuleSettings,
-    Seed,
-    SolveRequest,
-    TaskName,
-    TrajectoryRequest,
-)
+from letgo.app.limits import Busy
 from letgo.errors import LetgoError
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RETRY_SECONDS = 2
 PUZZLE_MAKERS, PUZZLE_SECONDS = 2, 10.0  # a maze takes a second of a core to find: not many at once
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Error, "description": "The body cannot be read"},
-    403: {"model": Error, "description": "A foreign host name, or a post from another site"},
-    404: {"model": Error, "description": "No such model"},
-    408: {"model": Error, "description": "The body came too slowly"},
-    413: {"model": Error, "description": "The body is too large"},
-    415: {"model": Error, "description": "The body is not sent as JSON"},
-    422: {"model": Error, "description": "What is wrong with the request, in words"},
-    503: {"model": Error, "description": "The models could not be read"},
+Responses = dict[int | str, dict[str, Any]]
+REFUSALS: Responses = {
+    code: {"model": schemas.Error, "description": words}
+    for code, words in {
+        400: "The body cannot be read",
+        403: "A foreign host name, or a post from another site",
+        404: "No such model",
+        408: "The body came too slowly",
+        413: "The body is too large",
+        415: "The body is not sent as JSON",
+        422: "What is wrong with the request, in words",
+        503: "The models could not be read",
+    }.items()
 }
-BUSY: dict[int | str, dict[str, Any]] = {
-    429: {
-        "model": Error,
-        "description": "All places are taken",
-        "headers": {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds"}},
-    }
-}
+RETRY = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds"}}
+BUSY: Responses = {429: {"model": schemas.Error, "description": "All places are taken", "headers": RETRY}}
 EVENT = {
     "type": "object",
     "required": ["event", "data"],
@@ -66,10 +49,10 @@ EVENT = {
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
-STREAM: dict[int | str, dict[str, Any]] = {
+STREAM: Responses = {
     200: {"description": "Server-sent events, each of this form", "content": {"text/event-stream": {"schema": EVENT}}}
 }
-ASKING: dict[int | str, dict[str, Any]] = {code: REFUSALS[code] for code in (403, 404, 422, 503)}
+ASKING: Responses = {code: REFUSALS[code] for code in (403, 404, 422, 503)}
 
 
 def create_app(
@@ -151,20 +134,19 @@ class Held:
             self.scheduler.close()
 
 
-def _sampler(solver: Any, request: RuleSettings | SolveRequest, steps: int | None) -> Any:
-    names = ("sigma", "tau_start", "variance", "soft_until")
-    return solver.sampler(request.rule, steps, **{name: getattr(request, name) for name in names})
+def _sampler(solver: Any, rule: str, steps: int | None, settings: schemas.Settings) -> Any:
+    return solver.sampler(rule, steps, **{name: getattr(settings, name) for name in schemas.Settings.model_fields})
 
 
 def _add_questions(app: FastAPI, held: Held) -> None:
     catalog, making = held.catalog, threading.BoundedSemaphore(PUZZLE_MAKERS)
 
     @app.get("/api/health", responses={403: REFUSALS[403]})
-    async def health() -> Health:  # not in a thread: it answers even when all threads wait
+    async def health() -> schemas.Health:  # not in a thread: it answers even when all threads wait
         """Whether the server is ready, how busy it is, and what it accepts."""
         scheduler = held.scheduler
         status = "loading" if not catalog.ready.is_set() else "failed" if catalog.failure else "ok"
-        return Health(
+        return schemas.Health(
             status=status,
             version=__version__,
             detail=catalog.failure,
@@ -172,32 +154,23 @@ def _add_questions(app: FastAPI, held: Held) -> None:
             in_flight=scheduler.in_flight() if scheduler else 0,
             running_boards=scheduler.running_boards() if scheduler else 0,
             finished=scheduler.finished if scheduler else 0,
-            limits=Limits(
-                steps=limits.MAX_STEPS,
-                tries=limits.MAX_TRIES,
-                seeds=limits.MAX_SEEDS,
-                puzzle_characters=limits.MAX_PUZZLE,
-                cells=limits.MAX_CELLS,
-                body_bytes=limits.MAX_BODY,
-                queue=held.queue,
-            ),
+            limits=schemas.Limits(queue=held.queue),
         )
 
     @app.get("/api/models", responses={403: REFUSALS[403], 503: REFUSALS[503]})
-    def list_models() -> Models:
+    def list_models() -> schemas.Models:
         """Every model that can be asked, with what a page needs to draw its boards."""
-        _wait(catalog)
-        return Models(models=list(catalog.cards.values()), default=catalog.default, failed=catalog.failed)
+        catalog.wait()
+        return schemas.Models(models=list(catalog.cards.values()), default=catalog.default, failed=catalog.failed)
 
     @app.get("/api/puzzle", responses=ASKING | BUSY)
     def puzzle(
-        model: ModelName | None = None,
-        task: TaskName | None = None,
+        model: schemas.ModelName | None = None,
+        task: schemas.TaskName | None = None,
         regime: Annotated[str | None, Query(max_length=20, description="A clue count or a named regime")] = None,
-        seed: Seed = 0,
-    ) -> Parsed:
+        seed: schemas.Seed = 0,
+    ) -> schemas.Parsed:
         """A random puzzle: the first test instance of that seed."""
-        _wait(catalog)
         name, solver = catalog.pick(task, model)
         if regime is not None and catalog.cards[name].kind == "graph" and regime.isdecimal():
             _refuse_large_graph(int(regime))
@@ -209,17 +182,16 @@ def _add_questions(app: FastAPI, held: Held) -> None:
             making.release()
 
     @app.post("/api/check", responses=REFUSALS)
-    def check(request: PuzzleRequest) -> Parsed:
+    def check(request: schemas.PuzzleRequest) -> schemas.Parsed:
         """Whether a puzzle is one, and how the model reads it."""
-        _wait(catalog)
         name, solver = catalog.pick(request.task, request.model)
         return _parsed(name, solver, request.puzzle)
 
 
-def _parsed(name: str, solver: Any, puzzle: str) -> Parsed:
+def _parsed(name: str, solver: Any, puzzle: str) -> schemas.Parsed:
     problem = parse(solver, puzzle)
     text = solver.task.format_clues(problem)[0]
-    return Parsed(model=name, puzzle=text, clues=int(problem.given.sum()), cells=problem.solution.shape[1])
+    return schemas.Parsed(model=name, puzzle=text, clues=int(problem.given.sum()), cells=problem.solution.shape[1])
 
 
 def _refuse_large_graph(nodes: int) -> None:
@@ -227,26 +199,19 @@ def _refuse_large_graph(nodes: int) -> None:
         raise LetgoError(f"a graph of {nodes} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
 
 
-def _wait(catalog: Catalog) -> None:
-    try:
-        catalog.wait()
-    except LetgoError as error:
-        raise HTTPException(503, str(error)) from None
-
-
 def _add_sampling(app: FastAPI, held: Held) -> None:
     """The three routes that run the network."""
 
     @app.post("/api/solve", responses=REFUSALS | BUSY)
-    async def solve(request: SolveRequest, http: Request) -> Answer:
+    async def solve(request: schemas.SolveRequest, http: Request) -> schemas.Answer:
         """Solve one puzzle: the record of `letgo solve --json`."""
 
         def prepare() -> Any:
             from letgo.app.jobs import SolveJob
 
-            _wait(held.catalog)
-            _, solver = held.catalog.pick(request.task, request.model)
-            sampler, problem = _sampler(solver, request, request.steps), parse(solver, request.puzzle)
+            name, solver = held.catalog.pick(request.task, request.model)
+            rule = request.rule or held.catalog.cards[name].default_rules[-1]
+            sampler, problem = _sampler(solver, rule, request.steps, request), parse(solver, request.puzzle)
             return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)
@@ -258,57 +223,42 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         name, data = event
         if name == "error":
             raise HTTPException(503, data["detail"])
-        return Answer(**data)
+        return schemas.Answer(**data)
 
     @app.post("/api/trajectory", responses=REFUSALS | BUSY | STREAM, response_class=Response)
-    async def trajectory(request: TrajectoryRequest) -> Response:
+    async def trajectory(request: schemas.TrajectoryRequest) -> Response:
         """Stream every step of one puzzle under one or two rules: `start`, `frame` ..., `verdict` ..., `done`."""
-
-        def prepare() -> tuple[Any, dict[str, Any]]:
-            from letgo.app.jobs import TrajectoryJob
-
-            name, solver, problem, samplers = _prepare(held, request)
-            job = TrajectoryJob(solver, problem, samplers, request.seed)
-            return job, _opening(name, job, request.seed)
-
-        return await _stream(held, prepare)
+        return await _stream(held, "TrajectoryJob", request)
 
     @app.post("/api/race", responses=REFUSALS | BUSY | STREAM, response_class=Response)
-    async def race(request: RaceRequest) -> Response:
+    async def race(request: schemas.RaceRequest) -> Response:
         """Stream how often each rule ends in a valid board: `start`, `progress` and `result` ..., `done`."""
-
-        def prepare() -> tuple[Any, dict[str, Any]]:
-            from letgo.app.jobs import RaceJob
-
-            name, solver, problem, samplers = _prepare(held, request)
-            job = RaceJob(solver, problem, samplers, request.seed, request.count)
-            return job, {**_opening(name, job, request.seed), "count": request.count}
-
-        return await _stream(held, prepare)
+        return await _stream(held, "RaceJob", request, count=request.count)
 
 
-def _prepare(held: Held, request: TrajectoryRequest) -> tuple[str, Any, Any, list[Any]]:
-    _wait(held.catalog)
-    name, solver = held.catalog.pick(request.task, request.model)
-    problem = parse(solver, request.puzzle)
-    rules = [rule if isinstance(rule, RuleSettings) else RuleSettings(rule=rule) for rule in request.rules]
-    return name, solver, problem, [_sampler(solver, rule, request.steps) for rule in rules]
+async def _stream(held: Held, kind: str, request: schemas.TrajectoryRequest, **more: int) -> Response:
+    """The events of a job of `letgo.app.jobs`; the first repeats everything that decides the run."""
 
+    def prepare() -> tuple[Any, dict[str, Any]]:
+        from letgo.app import jobs
 
-def _opening(name: str, job: Any, seed: int) -> dict[str, Any]:
-    """Everything that repeats this run."""
-    return {
-        "model": name,
-        "task": job.solver.config.task,
-        "puzzle": job.solver.task.format_clues(job.problem)[0],
-        "rules": [{"rule": s.rule, "settings": s.settings} for s in job.samplers],
-        "steps": job.steps,
-        "seed": seed,
-        "version": __version__,
-    }
+        name, solver = held.catalog.pick(request.task, request.model)
+        problem = parse(solver, request.puzzle)
+        rules = request.rules or held.catalog.cards[name].default_rules
+        wanted = [schemas.RuleSettings(rule=rule) if isinstance(rule, str) else rule for rule in rules]
+        samplers = [_sampler(solver, rule.rule, request.steps, rule) for rule in wanted]
+        opening = {
+            "model": name,
+            "task": solver.config.task,
+            "puzzle": solver.task.format_clues(problem)[0],
+            "rules": [{"rule": sampler.rule, "settings": sampler.settings} for sampler in samplers],
+            "steps": samplers[0].steps,
+            "seed": request.seed,
+            "version": __version__,
+            **more,
+        }
+        return getattr(jobs, kind)(solver, problem, samplers, request.seed, **more), opening
 
-
-async def _stream(held: Held, prepare: Any) -> Response:
     job, opening = await run_in_threadpool(prepare)
     from letgo.app.events import EventStream
 
@@ -323,9 +273,8 @@ def _say_errors_in_words(app: FastAPI) -> None:
 
     @app.exception_handler(LetgoError)
     async def refused(_: Request, error: LetgoError) -> JSONResponse:
-        if isinstance(error, Busy):
-            return _refusal(429, str(error), {"Retry-After": str(RETRY_SECONDS)})
-        return _refusal(404 if isinstance(error, UnknownModel) else 422, str(error))
+        headers = {"Retry-After": str(RETRY_SECONDS)} if isinstance(error, Busy) else None
+        return _refusal(getattr(error, "status", 422), str(error), headers)
 
     @app.exception_handler(HTTPException)
     async def plain(_: Request, error: HTTPException) -> JSONResponse:
@@ -339,7 +288,7 @@ def _refusal(status: int, words: str, headers: Any = None) -> JSONResponse:
 
 def _place(error: Any) -> str:
     parts = [str(part) for part in error["loc"][1:]]
-    return ".".join(part for part in parts if not part.startswith(("RuleSettings", "literal"))) or "the request"
+    return ".".join(part for part in parts if part not in ("RuleSettings", "constrained-str")) or "the request"
 
 
 def _sentence(error: Any) -> str:
@@ -347,10 +296,6 @@ def _sentence(error: Any) -> str:
     message = error["msg"]
     if not message.startswith("JSON"):
         message = message[:1].lower() + message[1:]
-    given = error.get("input")
-    shown = (
-        f", got {given if isinstance(given, (int, float)) else given[:60]!r}"
-        if isinstance(given, (str, int, float))
-        else ""
-    )
-    return f"{_place(error)}: {message}{shown}"
+    value = error.get("input")
+    value = value[:60] if isinstance(value, str) else value
+    return f"{_place(error)}: {message}" + (f", got {value!r}" if isinstance(value, (str, int, float)) else "")

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """The report as a few lines for a reader."""
+    """The report as a few lines for a reader; a task's own scores come last."""
+    from letgo.report import SCORES
 
     def span(score: dict[str, Any]) -> str:
         if score["value"] is None:
@@ -70,8 +71,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(f"{'pass@' + str(report['pass_at_k']['k']):18} {span(report['pass_at_k'])}")
     if "chosen_at_k" in report:
         lines.append(f"{'chosen of ' + str(report['chosen_at_k']['k']):18} {span(report['chosen_at_k'])}")
-    for key in ("violation_rate", "codeword_distance", "uniqueness", "element_accuracy", "balanced_accuracy",
-                "length", "marked_share"):  # fmt: skip
+    own = [key for key, value in report.items() if isinstance(value, dict) and "n" in value and key not in SCORES]
+    for key in ("violation_rate", "codeword_distance", "uniqueness", *own):
         if report.get(key) and report[key]["n"]:
             lines.append(f"{key:18} {span(report[key])}")
     where = f"{report['device']}, {report['precision']}"

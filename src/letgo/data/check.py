@@ -15,10 +15,8 @@ from letgo.data.source import source_of
 from letgo.data.store import npz_meta
 from letgo.tasks.task import Task
 
-Report = dict[str, Any]
 
-
-def check(path: FilePath, task_name: str | None = None, size: int | None = None, sample: int = 200) -> Report:
+def check(path: FilePath, task_name: str | None = None, size: int | None = None, sample: int = 200) -> dict[str, Any]:
     """Read all of it; the first fault is a LetgoError, no fault is a report."""
     if str(path) != STDIN and mnist.looks_like_idx(path):
         return _check_idx(path)
@@ -50,7 +48,7 @@ def _side(question: str) -> int | None:
     return side if side >= 3 and side**2 == len(question) else None
 
 
-def _check_idx(path: FilePath) -> Report:
+def _check_idx(path: FilePath) -> dict[str, Any]:
     head = {"file": place(path), "format": "idx", "standard": mnist.is_standard(path)}
     if mnist.idx_magic(path) == mnist.LABELS:
         labels = mnist.read_labels(path)

@@ -18,6 +18,7 @@ ILLEGAL = 255  # what `alphabet` gives for a character that may not occur
 ROWS_AT_ONCE = 1 << 15  # enough to keep numpy busy, little enough to keep 3.8M rows out of memory as strings
 
 Row = list[str]
+Cells = np.ndarray
 T = TypeVar("T")
 
 
@@ -45,6 +46,14 @@ def cells(
     return symbols.reshape(len(texts), size)
 
 
+def check_clues(question: Cells, answer: Cells, legal: Cells, letters: str) -> None:
+    """Refuses an answer that is not legal where the question has a clue, or where it is open."""
+    if not legal.all():
+        row, cell = divmod(int((~legal).argmax()), legal.shape[1])
+        asked, found = letters[question[row, cell]], letters[answer[row, cell]]
+        raise LetgoError(f"answer, cell {cell + 1}: {found!r} where the question has {asked!r}")
+
+
 def whole_numbers(column: str, texts: Sequence[str]) -> Int[np.ndarray, "rows"]:
     """An empty field is -1: unknown."""
     try:
@@ -56,7 +65,7 @@ def whole_numbers(column: str, texts: Sequence[str]) -> Int[np.ndarray, "rows"]:
 
 def read_columns(path: FilePath, parse: Callable[[list[Row]], T]) -> list[T]:
     """`parse` applied to chunks of rows; a row it refuses is named by its line."""
-    parts = [_parse_chunk(path, rows, parse) for rows in _chunks(path, ROWS_AT_ONCE)]
+    parts = [_parse_rows(path, rows, parse) for rows in _chunks(path, ROWS_AT_ONCE)]
     if not parts:
         raise LetgoError(f"{place(path)}: no rows after the header; expected one puzzle per row")
     return parts
@@ -74,7 +83,10 @@ def _chunks(path: FilePath, rows_at_once: int) -> Iterator[list[tuple[int, Row]]
     with open_csv(path) as text:
         reader = csv.reader(text)
         try:
-            _check_header(path, next(reader, []))
+            header = next(reader, [])
+            if header != HEADER:
+                found = ascii(",".join(header))[:60]
+                raise LetgoError(f"{place(path, 1)}: expected the header {','.join(HEADER)}, got {found}")
             numbered = ((reader.line_num, row) for row in reader if row)
             while rows := list(islice(numbered, rows_at_once)):
                 yield rows
@@ -82,38 +94,16 @@ def _chunks(path: FilePath, rows_at_once: int) -> Iterator[list[tuple[int, Row]]
             raise LetgoError(f"{place(path, reader.line_num)}: not a CSV row ({fault})") from None
 
 
-def _check_header(path: FilePath, row: Row) -> None:
-    if row != HEADER:
-        found = ascii(",".join(row))[:60]
-        raise LetgoError(f"{place(path, 1)}: expected the header {','.join(HEADER)}, got {found}")
-
-
-def _parse_chunk(path: FilePath, rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> T:
+def _parse_rows(path: FilePath, rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> T:
+    """Parses all rows at once; a fault is looked for by halves, so that checks are written once, for many rows."""
     try:
-        return _parse_rows(rows, parse)
-    except LetgoError:
-        line, fault = _first_fault(rows, parse)
-        raise LetgoError(f"{place(path, line)}: {fault}") from None
-
-
-def _parse_rows(rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> T:
-    for _, row in rows:
-        if len(row) != len(HEADER):
-            raise LetgoError(f"expected {len(HEADER)} columns ({','.join(HEADER)}), got {len(row)}")
-    return parse([row for _, row in rows])
-
-
-def _first_fault(rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> tuple[int, str]:
-    """Halve until one row is left: so the checks are written once, for many rows."""
-    while len(rows) > 1:
-        first = rows[: len(rows) // 2]
-        rows = first if _fault(first, parse) else rows[len(first) :]
-    return rows[0][0], str(_fault(rows, parse))
-
-
-def _fault(rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> LetgoError | None:
-    try:
-        _parse_rows(rows, parse)
+        for _, row in rows:
+            if len(row) != len(HEADER):
+                raise LetgoError(f"expected {len(HEADER)} columns ({','.join(HEADER)}), got {len(row)}")
+        return parse([row for _, row in rows])
     except LetgoError as fault:
-        return fault
-    return None
+        if len(rows) == 1:
+            raise LetgoError(f"{place(path, rows[0][0])}: {fault}") from None
+    half = len(rows) // 2
+    _parse_rows(path, rows[:half], parse)
+    return _parse_rows(path, rows[half:], parse)

@@ -17,7 +17,7 @@ TIMEOUT = 5.0  # seconds for the one question whether the hub answers at all
 
 
 @dataclass(frozen=True)
-class Source:
+class Repository:
     """A data set on the hub and the names its files get here."""
 
     repository: str
@@ -30,10 +30,10 @@ class Source:
 
 
 SOURCES = {
-    "sudoku-extreme": Source("sapientinc/sudoku-extreme", "main", {f: f for f in ("train.csv", "test.csv")}),
-    "maze-hard": Source("sapientinc/maze-30x30-hard-1k", "main", {f: f for f in ("train.csv", "test.csv")}),
+    "sudoku-extreme": Repository("sapientinc/sudoku-extreme", "main", {f: f for f in ("train.csv", "test.csv")}),
+    "maze-hard": Repository("sapientinc/maze-30x30-hard-1k", "main", {f: f for f in ("train.csv", "test.csv")}),
     # The IDX files themselves, so no parquet reader is needed; their checksums are known.
-    "mnist": Source(
+    "mnist": Repository(
         "dmitva/the-mnist-database",
         "7f936b52eb9730084a2b45ded636f6b90aabf30b",
         {name.replace("-idx", ".idx"): name for name in mnist.FILES},
@@ -60,7 +60,7 @@ def fetch(name: str, out: FilePath | None = None, force: bool = False, progress:
         except LetgoError:
             raise
         except Exception as fault:  # the hub's exceptions differ between its versions and its transports
-            reason = _first_line(fault)
+            reason = (str(fault).strip() or type(fault).__name__).splitlines()[0]
             raise LetgoError(f"cannot fetch {name}: {reason}; connect and try again, {by_hand}") from fault
     return list(wanted.values())
 
@@ -70,18 +70,17 @@ def _hub(by_hand: str) -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        message = f"fetching needs huggingface_hub; pip install 'letgo[hub]', {by_hand}"
-        raise LetgoError(message) from None
+        raise LetgoError(f"fetching needs huggingface_hub; pip install 'letgo[hub]', {by_hand}") from None
     return huggingface_hub
 
 
-def _ask_once(hub: Any, source: Source, remote: str) -> None:
+def _ask_once(hub: Any, source: Repository, remote: str) -> None:
     """One request without retries: `hf_hub_download` would go on trying for half a minute when offline."""
     url = hub.hf_hub_url(source.repository, remote, repo_type="dataset", revision=source.revision)
     hub.get_hf_file_metadata(url, timeout=TIMEOUT, token=False)
 
 
-def _download(hub: Any, source: Source, remote: str, path: Path) -> None:
+def _download(hub: Any, source: Repository, remote: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fetched = Path(
         hub.hf_hub_download(
@@ -101,7 +100,3 @@ def _download(hub: Any, source: Source, remote: str, path: Path) -> None:
             f"{source.page}: {remote} is not MNIST's file (md5 differs); get it elsewhere into {path.parent}"
         )
     os.replace(fetched, path)
-
-
-def _first_line(fault: Exception) -> str:
-    return (str(fault).strip() or type(fault).__name__).splitlines()[0]

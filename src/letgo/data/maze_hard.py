@@ -8,16 +8,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from letgo.data.columns import Row, alphabet, cells, read_columns
+from letgo.data.columns import Row, alphabet, cells, check_clues, read_columns
 from letgo.data.files import FilePath
 from letgo.data.source import Source
 from letgo.errors import LetgoError
-from letgo.shapes import Symbols
 from letgo.tasks.maze import GOAL, OPEN, PATH, START, WALL
 from letgo.tasks.task import Problem, Task
 
 SYMBOLS = {"#": WALL, " ": OPEN, "S": START, "G": GOAL, "o": PATH}
-CHARACTERS = np.array(sorted(SYMBOLS, key=SYMBOLS.__getitem__))
+CHARACTERS = "".join(sorted(SYMBOLS, key=SYMBOLS.__getitem__))
 ANSWER = alphabet(SYMBOLS)
 QUESTION = alphabet({character: code for character, code in SYMBOLS.items() if code != PATH})
 
@@ -32,8 +31,10 @@ class Mazes(Source):
         return read_maze_hard(path, self.task)
 
     def csv_texts(self, problem: Problem) -> tuple[list[str], list[str]]:
-        question = torch.where(problem.given, problem.solution, OPEN)
-        return _texts(question), _texts(problem.solution)
+        questions, answers = (
+            [text.replace("/", "").replace(".", " ") for text in texts] for texts in super().csv_texts(problem)
+        )
+        return questions, answers
 
 
 def read_maze_hard(path: FilePath, task: Task) -> Problem:
@@ -41,33 +42,17 @@ def read_maze_hard(path: FilePath, task: Task) -> Problem:
     return Problem.cat(read_columns(path, lambda rows: _parse(rows, task)))
 
 
-def _texts(boards: Symbols) -> list[str]:
-    return ["".join(row) for row in CHARACTERS[boards.numpy()]]
-
-
 def _parse(rows: list[Row], task: Task) -> Problem:
     _, questions, answers, _ = zip(*rows, strict=True)
     question = cells("question", questions, task.cells, QUESTION)
     answer = cells("answer", answers, task.cells, ANSWER)
-    _check_ends(question)
-    given = question != OPEN
-    _check_agreement(question, answer, given)
-    problem = Problem(torch.from_numpy(answer.astype(np.int64)), torch.from_numpy(given))
-    if not task.validate(problem.solution, problem).all():
-        raise LetgoError("answer: the path does not join S and G")
-    return problem
-
-
-def _check_ends(question: np.ndarray) -> None:
     for end in "SG":
         counts = (question == SYMBOLS[end]).sum(axis=1)
         if (counts != 1).any():
             raise LetgoError(f"question: expected one {end}, got {counts[counts != 1][0]}")
-
-
-def _check_agreement(question: np.ndarray, answer: np.ndarray, given: np.ndarray) -> None:
-    wrong = np.where(given, answer != question, (answer != OPEN) & (answer != PATH))
-    if wrong.any():
-        row, cell = divmod(int(wrong.argmax()), wrong.shape[1])
-        asked, found = str(CHARACTERS[question[row, cell]]), str(CHARACTERS[answer[row, cell]])
-        raise LetgoError(f"answer, cell {cell + 1}: {found!r} where the question has {asked!r}")
+    given = question != OPEN
+    check_clues(question, answer, np.where(given, answer == question, (answer == OPEN) | (answer == PATH)), CHARACTERS)
+    problem = Problem(torch.from_numpy(answer.astype(np.int64)), torch.from_numpy(given))
+    if not task.validate(problem.solution, problem).all():
+        raise LetgoError("answer: the path does not join S and G")
+    return problem

@@ -49,7 +49,6 @@ class Source:
         # The least, the most and the usual number, where a regime may be a number (of clues, of nodes).
         self.counts = None if task.usual_clues is None else (0, task.cells - 1, task.usual_clues)
         self.keeps_clues = not task.generates  # instances of a file keep the clues that came with them
-        self.seeded = data is None  # training instances depend on the seed; those of a file do not
 
     @property
     def look(self) -> Look:
@@ -117,13 +116,10 @@ class Source:
         """What a reader of scores should know of these instances."""
         return ""
 
-    def check_regime(self, regime: str) -> None:
-        """Refuse a regime that instances with clues of their own cannot have."""
+    def check_rows(self, regime: str, rows: Problem) -> None:
+        """Refuse a regime that the rows of a file, with clues of their own, do not have."""
         if self.keeps_clues and regime not in (*self.regimes, "train"):
             raise unknown("regime", regime, (*self.regimes, "train"))
-
-    def check_rows(self, regime: str, rows: Problem) -> None:
-        """Refuse a regime that the rows of a file do not have."""
 
     # Instances of the task's own.
 
@@ -143,7 +139,6 @@ class Source:
     def _choose(self, split: str, regime: str | None, count: int, rng: np.random.Generator) -> Problem:
         explicit = regime is not None or split == "test"  # a run's own validation has no regime
         regime = regime or self.regimes[0]
-        self.check_regime(regime)
         rows = self.split(split)
         if split == "valid":
             count = min(count, len(rows))  # held-out rows may be few
@@ -255,9 +250,6 @@ class Graphs(Source):
         super().__init__(task, data)
         nodes = isqrt(task.cells)
         self.usual, self.counts = str(nodes), (2, sys.maxsize, nodes)
-
-    def check_regime(self, regime: str) -> None:
-        """Any number of nodes may be asked for; `check_rows` compares it with the file's."""
 
     def check_rows(self, regime: str, rows: Problem) -> None:
         nodes = isqrt(rows.solution.shape[1])

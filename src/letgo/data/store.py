@@ -23,14 +23,10 @@ def write_npz(file: IO[bytes], problem: Problem, meta: dict[str, Any]) -> None:
     """One byte per cell. The zip holds no time stamps, so the same instances give the same bytes."""
     arrays = {"boards": problem.solution.numpy().astype(np.uint8), "given": problem.given.numpy()}
     if problem.context is not None:
-        arrays["context"] = _lean(problem.context.numpy())
+        context = problem.context.numpy()
+        small = context.astype(np.uint8)  # adjacencies are 0/1 floats, which a byte holds exactly
+        arrays["context"] = small if (small == context).all() else context
     np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
-
-
-def _lean(context: np.ndarray) -> np.ndarray:
-    """Adjacencies are 0/1 floats, which a byte holds exactly."""
-    small = context.astype(np.uint8)
-    return small if (small == context).all() else context
 
 
 def load_npz(path: FilePath, task: Task) -> Problem:
@@ -108,11 +104,10 @@ def _check_boards(path: FilePath, problem: Problem, task: Task) -> None:
         raise LetgoError(f"{place(path)}: boards of {cells} cells; the task {task.name} here has {task.cells}")
     for start in range(0, len(problem), CHECKED_AT_ONCE):
         part = problem[start : start + CHECKED_AT_ONCE]
-        known = (part.solution < task.symbols).all(dim=1)
-        if not known.all():
-            at = start + int((~known).nonzero()[0])
-            raise LetgoError(f"{place(path)}, board {at}: a symbol above {task.symbols - 1}, the task's last")
-        valid = task.validate(part.solution, part)
-        if not valid.all():
-            at = start + int((~valid).nonzero()[0])
-            raise LetgoError(f"{place(path)}, board {at}: breaks the rules of {task.name}")
+        checks = {
+            f"a symbol above {task.symbols - 1}, the task's last": (part.solution < task.symbols).all(dim=1),
+            f"breaks the rules of {task.name}": task.validate(part.solution, part),
+        }
+        for fault, passed in checks.items():
+            if not passed.all():
+                raise LetgoError(f"{place(path)}, board {start + int((~passed).nonzero()[0])}: {fault}")

@@ -5,7 +5,7 @@ puzzles2_17_clue,2..1....5...8......7.....4.1......(81 characters),2861943759458
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int, UInt8
 
-from letgo.data.columns import Row, alphabet, cells, read_columns, whole_numbers
+from letgo.data.columns import Row, alphabet, cells, check_clues, read_columns, whole_numbers
 from letgo.data.files import FilePath, file_kind
 from letgo.data.source import Source, clue_counts, held_out, lends_rows, split_file
 from letgo.errors import LetgoError
@@ -102,7 +102,7 @@ class SudokuExtreme(Sudokus):
     def __init__(self, task: Task, data: str | None = None):
         super().__init__(task, data)
         self.usual, self.counts = "minimal", None
-        self.keeps_clues = self.seeded = True  # a file may be sampled by source
+        self.keeps_clues = True
 
     @property
     def look(self) -> Look:
@@ -152,20 +152,14 @@ def read_sudoku_extreme(path: FilePath) -> SudokuTable:
     return _cat(read_columns(path, _parse))
 
 
-def sample_by_source(
-    table: SudokuTable, count: int, rng: np.random.Generator, shares: Mapping[str, float] | None = None
-) -> SudokuTable:
-    """`count` rows whose sources have the given shares, in random order; by default those of Sudoku-Extreme.
+def sample_by_source(table: SudokuTable, count: int, rng: np.random.Generator) -> SudokuTable:
+    """Draws `count` rows whose sources have Sudoku-Extreme's SHARES, in random order.
 
-    `shares` maps a group of `GROUPS`, or any part of a source's name, to a weight; weights need not add up to
-    1, and counts are rounded so that they do add up to `count`. The default is 73% hard (forum_hardest,
-    vicinity, 01_file1 and magictour), 23% unbiased, 2.3% kaggle and 1.2% 17_clue. Within a group no row comes
-    twice before every row has come once. A source of no group is never drawn; a group without rows is an
-    error, since leaving it out would change the shares.
+    Within a group no row comes twice before every row has come once. A source of no group is never drawn; a group
+    without rows is an error, since leaving it out would change the shares.
     """
-    shares = SHARES if shares is None else shares
-    counts = _round_to_total(np.array(list(shares.values()), float), count)
-    chosen = [_draw(_rows_of(table, group), wanted, group, rng) for group, wanted in zip(shares, counts, strict=True)]
+    counts = _round_to_total(np.array(list(SHARES.values())), count)
+    chosen = [_draw(_rows_of(table, group), wanted, group, rng) for group, wanted in zip(SHARES, counts, strict=True)]
     return table[rng.permutation(np.concatenate(chosen))]
 
 
@@ -185,18 +179,14 @@ def _parse(rows: list[Row]) -> SudokuTable:
     question = cells("question", questions, CELLS, QUESTION)
     answer = cells("answer", answers, CELLS, ANSWER)
     given = question != BLANK
-    _check_answers(answer, question, given)
+    check_clues(question, answer, ~given | (answer == question), "123456789.")
+    _check_units(answer)
     names = tuple(sorted(set(sources)))
     ids = np.fromiter(map({name: i for i, name in enumerate(names)}.__getitem__, sources), np.int32, len(rows))
     return SudokuTable(answer, given, names, ids, whole_numbers("rating", ratings))
 
 
-def _check_answers(answer: np.ndarray, question: np.ndarray, given: np.ndarray) -> None:
-    changed = given & (answer != question)
-    if changed.any():
-        row, cell = divmod(int(changed.argmax()), CELLS)
-        clue, found = question[row, cell] + 1, answer[row, cell] + 1
-        raise LetgoError(f"answer, cell {cell + 1}: {found} where the question gives {clue}")
+def _check_units(answer: np.ndarray) -> None:
     seen = np.bitwise_or.reduce((np.uint16(1) << answer.astype(np.uint16))[:, units(3)], axis=2)
     broken = seen != 0b111_111_111
     if broken.any():
@@ -219,14 +209,13 @@ def _cat(parts: Sequence[SudokuTable]) -> SudokuTable:
 
 
 def _rows_of(table: SudokuTable, group: str) -> np.ndarray:
-    patterns = GROUPS.get(group, (group,))
-    member = np.array([any(pattern in name for pattern in patterns) for name in table.source_names], bool)
+    member = np.array([any(part in name for part in GROUPS[group]) for name in table.source_names], bool)
     return np.flatnonzero(member[table.source_ids])
 
 
 def _draw(rows: np.ndarray, wanted: int, group: str, rng: np.random.Generator) -> np.ndarray:
     if wanted and not len(rows):
-        raise LetgoError(f"no rows of the source group {group!r} to draw {wanted} from; leave it out of shares")
+        raise LetgoError(f"no rows of the source group {group!r} to draw {wanted} from")
     rounds = -(-wanted // max(len(rows), 1))
     return np.concatenate([rows[:0], *(rng.permutation(rows) for _ in range(rounds))])[:wanted]
 

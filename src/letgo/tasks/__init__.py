@@ -89,15 +89,11 @@ def load(place: str) -> str:
     found = import_from("--task", place)
     if not isinstance(found, type) or not issubclass(found, Task):
         raise LetgoError(f"--task {place}: {cls} is no task; derive it from letgo.tasks.Task (CONTRIBUTING.md)")
-    lacking = [*sorted(found.__abstractmethods__), *(name for name in FIELDS if not _has(found, name))]
+    names = {*dir(found), *getattr(found, "__dataclass_fields__", {})}
+    lacking = [*sorted(found.__abstractmethods__), *(name for name in FIELDS if name not in names)]
     if lacking:
         raise LetgoError(f"--task {place}: {cls} lacks {', '.join(lacking)}; CONTRIBUTING.md shows a complete task")
     return register(found, getattr(found, "source", SOURCE), file)
-
-
-def _has(cls: type, name: str) -> bool:
-    """A class attribute, or the field of a dataclass."""
-    return hasattr(cls, name) or name in getattr(cls, "__dataclass_fields__", {})
 
 
 def import_from(option: str, place: str) -> Any:
@@ -122,17 +118,4 @@ def import_from(option: str, place: str) -> Any:
     return getattr(module, name)
 
 
-__all__ = [
-    "TASKS",
-    "Look",
-    "Problem",
-    "Row",
-    "Task",
-    "find",
-    "get",
-    "import_from",
-    "load",
-    "random_masks",
-    "register",
-    "resolve",
-]
+__all__ = ["Look", "Problem", "Task", "random_masks", "resolve"]

@@ -81,6 +81,12 @@ class Connectivity(Task):
         rows = text.strip().split("/")
         _refuse_misshapen(rows)
         adjacency = torch.tensor([[[float(char) for char in row] for row in rows]])
+        for i, j in (adjacency != adjacency.mT)[0].nonzero()[:1].tolist():
+            raise LetgoError(
+                f"row {i + 1}, column {j + 1} and row {j + 1}, column {i + 1} differ; an edge goes both ways"
+            )
+        for i in adjacency[0].diagonal().nonzero().flatten()[:1].tolist():
+            raise LetgoError(f"row {i + 1} joins node {i + 1} to itself; expected 0 on the diagonal")
         unknown = torch.zeros(1, len(rows) ** 2, dtype=torch.long)
         return Problem(unknown, unknown.bool(), adjacency)
 
@@ -97,13 +103,12 @@ class Connectivity(Task):
         """The board's matrix, '#' joined by an edge, '+' joined otherwise, '.' not; and its components."""
         edges = _adjacency(problem)
         joined = board.view_as(edges)
-        marks = torch.where(joined > 0, 1 + (edges > 0).long(), 0)
+        marks = torch.where(joined > 0, 1 + (edges > 0).long(), 0)[0].tolist()
+        n = len(marks)
+        rows = [["", *range(1, n + 1)], *([i, *(".+#"[v] for v in row)] for i, row in enumerate(marks, 1))]
+        matrix = "\n".join("".join(f"{entry:>{len(str(n)) + 1}}" for entry in row) for row in rows)
         groups = " ".join("{" + ", ".join(str(node + 1) for node in group) + "}" for group in components(joined))
-        return f"{_matrix(marks)}\ncomponents: {groups}"
-
-    def draw_clues(self, problem: Problem) -> str:
-        """The graph itself (batch of 1): '#' for an edge."""
-        return _matrix(2 * _adjacency(problem).long())
+        return f"{matrix}\ncomponents: {groups}"
 
     def _nodes(self, regime: str) -> int:
         if regime == "train":
@@ -153,7 +158,7 @@ def _adjacency(problem: Problem) -> Adjacency:
 
 
 def _refuse_misshapen(rows: list[str]) -> None:
-    """Each row as long as there are rows, of 0 and 1, the same mirrored at a diagonal of 0."""
+    """Refuses rows that are not as long as there are rows, or not of 0 and 1."""
     n = len(rows)
     if n > MOST_NODES:
         raise LetgoError(f"a graph of {n} nodes: choose at most {MOST_NODES}; memory grows with their cube")
@@ -163,20 +168,3 @@ def _refuse_misshapen(rows: list[str]) -> None:
         for j, char in enumerate(row, start=1):
             if char not in "01":
                 raise LetgoError(f"{char!r} in row {i}, column {j}; expected 0 or 1")
-    for i, (row, mirrored) in enumerate(zip(rows, zip(*rows, strict=True), strict=True), start=1):
-        for j, (char, other) in enumerate(zip(row, mirrored, strict=True), start=1):
-            if char != other:
-                raise LetgoError(f"row {i}, column {j} and row {j}, column {i} differ; an edge goes both ways")
-        if row[i - 1] == "1":
-            raise LetgoError(f"row {i} joins node {i} to itself; expected 0 on the diagonal")
-
-
-def _matrix(marks: Int[Tensor, "1 n n"]) -> str:
-    """A labelled matrix of '.', '+' and '#' for 0, 1 and 2."""
-    n = marks.shape[1]
-    width = len(str(n)) + 1
-    rows = [
-        ["", *range(1, n + 1)],
-        *([i, *(".+#"[v] for v in row)] for i, row in enumerate(marks[0].tolist(), 1)),
-    ]
-    return "\n".join("".join(f"{entry:>{width}}" for entry in row) for row in rows)

@@ -6,19 +6,17 @@ As text `1234214334214312` and `1.....4..4.....2`; after 9 come A, B, ...
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import permutations
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from letgo.errors import LetgoError, unknown
+from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.task import Look, Problem, Task, random_masks
+from letgo.tasks.task import Look, Problem, Task
+from letgo.tasks.text import ALPHABET, framed, read_cells, refuse_clashes
 
-ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-BLANKS = ".0"
 Squares = Int[np.ndarray, "batch n n"]
 
 
@@ -56,40 +54,25 @@ class Latin(Task):
         squares = np.concatenate([np.empty((0, self.size, self.size), dtype=np.int64), *chunks])
         return torch.from_numpy(squares.reshape(count, self.cells)), None
 
-    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        low, high = clue_range(regime, {"random": self.usual_clues, "gen": 0}, self.cells)
-        return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
-
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
         """Cells whose symbol stands twice in their row or column."""
         grid = boards.unflatten(1, (self.size, self.size))
-        clash = repeated(grid) | repeated(grid.mT).mT
-        return clash.flatten(1)
+        in_row, in_column = ((lines.unsqueeze(-1) == lines.unsqueeze(-2)).sum(-1) > 1 for lines in (grid, grid.mT))
+        return (in_row | in_column.mT).flatten(1)
 
     def parse(self, text: str) -> Problem:
         """N^2 characters, row by row: '.' or '0' for a blank, 1-9 and then A, B, ... for the symbols."""
-        line = text.strip()
-        if len(line) != self.cells:
-            raise LetgoError(f"expected {self.cells} cells, got {len(line)}; one line, '.' for a blank")
-        board = torch.tensor([[self._symbol(char, i) for i, char in enumerate(line)]])
-        self._refuse_clashes(board)
-        return Problem(board.clamp(min=0), board >= 0)
+        problem = read_cells(text, self.cells, ALPHABET[: self.size], self.size)
+        refuse_clashes(problem, np.divmod(np.arange(self.cells), self.size), self.size)
+        return problem
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""
-        frames = framed(board, problem, self.violations(board, problem))
-        cells = zip(self.format(board, problem)[0], frames, strict=True)
-        return self._picture([left + char + right for char, (left, right) in cells])
-
-    def draw_clues(self, problem: Problem) -> str:
-        """The puzzle itself (batch of 1)."""
-        return self._picture([f" {char} " for char in self.format_clues(problem)[0]])
-
-    def _picture(self, texts: list[str]) -> str:
-        return "\n".join("".join(texts[i : i + self.size]) for i in range(0, self.cells, self.size))
+        cells = framed(self.format(board, problem)[0], board, problem, self.violations(board, problem))
+        return "\n".join("".join(cells[i : i + self.size]) for i in range(0, self.cells, self.size))
 
     def _search(self, count: int, rng: np.random.Generator) -> Squares:
         squares = np.empty((count, self.size, self.size), dtype=np.int64)
@@ -98,42 +81,6 @@ class Latin(Task):
             squares[:, row] = next_rows(unused, rng)
             np.put_along_axis(unused, squares[:, row, :, None], False, axis=2)
         return shuffle_class(squares, rng)
-
-    def _symbol(self, char: str, cell: int) -> int:
-        """0 .. N-1, or -1 for a blank."""
-        if char in BLANKS:
-            return -1
-        symbol = ALPHABET.find(char.upper())
-        if not 0 <= symbol < self.size:
-            row, column, last = cell // self.size + 1, cell % self.size + 1, ALPHABET[self.size - 1]
-            raise LetgoError(f"{char!r} in row {row}, column {column}; expected 1 to {last}, '.' for a blank")
-        return symbol
-
-    def _refuse_clashes(self, board: Symbols) -> None:
-        distinct = torch.where(board >= 0, board, -1 - torch.arange(self.cells))  # blanks do not clash
-        rows = distinct.unflatten(1, (self.size, self.size))
-        for line, grid in (("row", rows), ("column", rows.mT)):
-            for i, j in repeated(grid)[0].nonzero()[:1].tolist():
-                symbol = ALPHABET[int(grid[0, i, j])]
-                raise LetgoError(f"two clues clash: {symbol} stands twice in {line} {i + 1}; change one")
-
-
-def repeated(grid: Int[Tensor, "batch lines n"]) -> Bool[Tensor, "batch lines n"]:
-    """Cells whose symbol stands elsewhere in their line too."""
-    return (grid.unsqueeze(-1) == grid.unsqueeze(-2)).sum(-1) > 1
-
-
-def all_squares(n: int) -> Symbols:
-    """Every Latin square of order n <= 5, in lexicographic order: 1, 2, 12, 576, 161280 (OEIS A002860)."""
-    if not 1 <= n <= 5:
-        raise LetgoError(f"all Latin squares of order {n}: only orders 1 to 5 are few enough to list")
-    rows = np.array(list(permutations(range(n))))
-    squares = np.empty((1, 0, n), dtype=np.int64)
-    for _ in range(n):
-        fits = (squares[:, None] != rows[None, :, None]).all(axis=(2, 3))
-        square, row = fits.nonzero()
-        squares = np.concatenate([squares[square], rows[row, None]], axis=1)
-    return torch.from_numpy(squares.reshape(-1, n * n))
 
 
 def next_rows(unused: Bool[np.ndarray, "batch n n"], rng: np.random.Generator) -> Int[np.ndarray, "batch n"]:
@@ -188,22 +135,3 @@ def shuffle_class(squares: Squares, rng: np.random.Generator) -> Squares:
     shuffled = np.empty((count, n * n), dtype=np.int64)
     np.put_along_axis(shuffled, row * n + column, symbol, axis=1)
     return shuffled.reshape(squares.shape)
-
-
-def framed(board: Symbols, problem: Problem, broken: CellMask) -> list[str]:
-    """What stands left and right of a drawn cell (batch of 1): brackets at kept clues, stars where broken."""
-    kept = problem.given & (board == problem.solution)
-    cells = zip(kept[0].tolist(), broken[0].tolist(), strict=True)
-    return ["[]" if clue else "**" if wrong else "  " for clue, wrong in cells]
-
-
-def clue_range(regime: str, named: dict[str, int], cells: int) -> tuple[int, int]:
-    """Least and greatest clue count of a regime (Table 2): a name, a count, or 'train'."""
-    if regime == "train":
-        return 0, cells - 1
-    if regime in named:
-        return named[regime], named[regime]
-    if regime.isdecimal() and int(regime) <= cells:
-        return int(regime), int(regime)
-    names = (*named, "train")
-    raise unknown("regime", regime, names, f"choose {', '.join(names)}, or a clue count from 0 to {cells}")

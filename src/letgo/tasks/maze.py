@@ -119,7 +119,12 @@ class Maze(Task):
         flat = "".join(rows)
         if len(flat) != self.cells:
             raise LetgoError(f"expected {self.cells} cells, {self.size} rows of {self.size}; got {len(flat)}")
-        board = torch.tensor([[self._symbol(char, i) for i, char in enumerate(flat)]])
+        codes = {char: symbol for symbol, char in enumerate(CHARACTERS)} | {" ": OPEN}
+        for i, char in enumerate(flat):
+            if char not in codes:
+                where = f"row {i // self.size + 1}, column {i % self.size + 1}"
+                raise LetgoError(f"{char!r} in {where}; expected '#', '.' or a space, 'S', 'G' or 'o'")
+        board = torch.tensor([[codes[char] for char in flat]])
         for mark in "SG":
             if flat.count(mark) != 1:
                 raise LetgoError(f"{flat.count(mark)} cells are {mark}; expected exactly one S and one G")
@@ -136,22 +141,8 @@ class Maze(Task):
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """The maze in a frame; open cells are blank."""
-        return self._picture(self.format(board, problem)[0])
-
-    def draw_clues(self, problem: Problem) -> str:
-        """The maze itself (batch of 1)."""
-        return self._picture(self.format_clues(problem)[0])
-
-    def _picture(self, text: str) -> str:
-        edge = "+" + "-" * self.size + "+"
+        edge, text = "+" + "-" * self.size + "+", self.format(board, problem)[0]
         return "\n".join([edge, *(f"|{row}|" for row in text.replace(".", " ").split("/")), edge])
-
-    def _symbol(self, char: str, cell: int) -> int:
-        symbol = OPEN if char == " " else CHARACTERS.find(char)
-        if symbol < 0:
-            place = f"row {cell // self.size + 1}, column {cell % self.size + 1}"
-            raise LetgoError(f"{char!r} in {place}; expected '#', '.' or a space, 'S', 'G' or 'o'")
-        return symbol
 
 
 def random_layouts(count: int, size: int, rng: np.random.Generator) -> Grid:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.latin import clue_range, fill_or_restart, framed
-from letgo.tasks.task import Look, Problem, Task, random_masks
+from letgo.tasks.latin import fill_or_restart
+from letgo.tasks.task import Look, Problem, Task
+from letgo.tasks.text import framed, read_cells
 
 COLUMNS = "abcdefghijklmnopqrstuvwxyz"
 LISTED = 14  # the largest board whose solutions are all listed, and the only one with a training split
@@ -61,26 +62,20 @@ class Queens(Task):
         """The boards of 'train', 'valid' or 'test', where the task has such a split."""
         return _split(split) if self.size == LISTED else None
 
-    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        low, high = clue_range(regime, {"random": self.usual_clues, "gen": 0}, self.cells)
-        return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
-
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
         """Queens that attack each other."""
         return attacks(boards).any(2)
 
     def parse(self, text: str) -> Problem:
         """N characters, one per row: the letter of the queen's column, or '.' where she is unknown."""
-        line = text.strip()
-        if len(line) != self.size:
-            raise LetgoError(f"expected {self.size} characters, one per row, got {len(line)}; '.' if unknown")
-        board = torch.tensor([[self._column(char, row) for row, char in enumerate(line)]])
-        given = board >= 0
-        clash = (attacks(board) & given.unsqueeze(1) & given.unsqueeze(2))[0].nonzero().tolist()
+        hint = "; a cell is a row, its letter the column of the queen"
+        problem = read_cells(text, self.size, COLUMNS[: self.size], 1, hint)
+        given = problem.given
+        clash = (attacks(problem.solution) & given.unsqueeze(1) & given.unsqueeze(2))[0].nonzero().tolist()
         if clash:
-            first, second = (f"{line[row]} in row {row + 1}" for row in clash[0])
+            first, second = (f"{text.strip()[row]} in row {row + 1}" for row in clash[0])
             raise LetgoError(f"two clues clash: {first} and {second} attack each other; move one of these queens")
-        return Problem(board.clamp(min=0), given)
+        return problem
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         if self.size > len(COLUMNS):
@@ -89,30 +84,11 @@ class Queens(Task):
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """A chess board, clues in brackets, stars around queens that attack each other: `[Q] . *Q*`."""
-        frames = framed(board, problem, self.violations(board, problem))
-        return self._picture(board[0].tolist(), [left + "Q" + right for left, right in frames])
-
-    def draw_clues(self, problem: Problem) -> str:
-        """The puzzle itself (batch of 1)."""
-        queens = zip(problem.solution[0].tolist(), problem.given[0].tolist(), strict=True)
-        return self._picture([column if clue else -1 for column, clue in queens], [" Q "] * self.size)
-
-    def _picture(self, columns: list[int], queens: list[str]) -> str:
-        board = [[" . "] * self.size for _ in columns]
-        for row, column, queen in zip(board, columns, queens, strict=True):
-            if column >= 0:
-                row[column] = queen
-        return "\n".join("".join(row) for row in board)
-
-    def _column(self, char: str, row: int) -> int:
-        """0 .. N-1, or -1 where unknown."""
-        if char == ".":
-            return -1
-        column = COLUMNS.find(char.lower())
-        if not 0 <= column < self.size:
-            last = COLUMNS[min(self.size, len(COLUMNS)) - 1]
-            raise LetgoError(f"{char!r} in row {row + 1}; expected a column, a to {last}, or '.' if unknown")
-        return column
+        queens = framed("Q" * self.size, board, problem, self.violations(board, problem))
+        rows = [[" . "] * self.size for _ in queens]
+        for row, column, queen in zip(rows, board[0].tolist(), queens, strict=True):
+            row[column] = queen
+        return "\n".join(map("".join, rows))
 
 
 def attacks(boards: Symbols) -> Bool[Tensor, "batch rows rows"]:

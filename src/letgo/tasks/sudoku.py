@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import factorial, isqrt
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from letgo.errors import LetgoError, unknown
+from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.latin import framed
 from letgo.tasks.sudoku_boards import random_boards
-from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
+from letgo.tasks.sudoku_grid import positions, units_of_cell
 from letgo.tasks.sudoku_search import is_unique, minimal_puzzles
-from letgo.tasks.task import Look, Problem, Task, random_masks
+from letgo.tasks.task import Look, Problem, Task, clue_range, random_masks
+from letgo.tasks.text import ALPHABET, framed, read_cells, refuse_clashes
 
-LETTERS = "123456789ABCDEFG"  # how symbols 0, 1, ... are written
-BLANKS = ".0"
 # First looks that show the point, by the side of a box: the page's race says how typical they are.
 EXAMPLES = {
     2: ".1..3......2..3.",
@@ -53,7 +51,7 @@ class Sudoku(Task):
 
     @property
     def look(self) -> Look:
-        side, letters = self.symbols, LETTERS[: self.symbols]
+        side, letters = self.symbols, ALPHABET[: self.symbols]
         return Look(f"Sudoku {side}x{side}", side, side, letters, box=self.box, example=EXAMPLES.get(self.box))
 
     def sized(self, side: int) -> Sudoku:
@@ -79,18 +77,8 @@ class Sudoku(Task):
 
     def clue_range(self, regime: str) -> tuple[int, int]:
         """The fewest and the most clues of a regime (Table 2); a number is an exact count."""
-        named = {
-            "medium": (self._share(27), self._share(53)),
-            "hard": (0, self._share(26)),
-            "train": (0, self.cells - 1),
-        }
-        if regime in named:
-            return named[regime]
-        if regime.isdecimal() and int(regime) <= self.cells:
-            return int(regime), int(regime)
-        side, names = self.symbols, (*self.regimes, "minimal", "train")
-        choice = f"{side}x{side} Sudoku has {', '.join(names)} or a number of clues, 0 to {self.cells}"
-        raise unknown("regime", regime, names, choice)
+        named = {"medium": (self._share(27), self._share(53)), "hard": (0, self._share(26))}
+        return clue_range(regime, named, self.cells, (*self.regimes, "minimal", "train"))
 
     def _share(self, clues: int) -> int:
         """Clues of a 9x9 board, in proportion to this board's cells."""
@@ -114,64 +102,17 @@ class Sudoku(Task):
 
     def parse(self, text: str) -> Problem:
         """One character per cell, row by row: a symbol, or '.' or '0' for a blank."""
-        text = text.strip()
-        if len(text) != self.cells:
-            more = "; 4x4 is the model sudoku-mini's" if len(text) == 16 else ""
-            raise LetgoError(
-                f"expected {self.cells} cells, got {len(text)}; one puzzle per line, '.' for a blank{more}"
-            )
-        symbols = [self._symbol(letter, cell) for cell, letter in enumerate(text)]
-        solution = torch.tensor([[symbol or 0 for symbol in symbols]])
-        given = torch.tensor([[symbol is not None for symbol in symbols]])
-        self._refuse_clashes(solution[0].numpy(), given[0].numpy())
-        return Problem(solution, given)
-
-    def _symbol(self, letter: str, cell: int) -> int | None:
-        """The symbol of a character, None for a blank."""
-        if letter in BLANKS:
-            return None
-        symbol = LETTERS[: self.symbols].find(letter.upper())
-        if symbol < 0:
-            raise LetgoError(
-                f"character {cell + 1} ({self._place(cell)}) is {letter!r}; "
-                f"write clues as {self._alphabet()} and blanks as '.' or '0'"
-            )
-        return symbol
-
-    def _alphabet(self) -> str:
-        return f"1-{self.symbols}" if self.symbols <= 9 else f"1-9 and A-{LETTERS[self.symbols - 1]}"
-
-    def _place(self, cell: int) -> str:
-        row, column = divmod(cell, self.symbols)
-        return f"r{row + 1}c{column + 1}"
-
-    def _refuse_clashes(self, board: np.ndarray, given: np.ndarray) -> None:
-        """Two clues of one symbol in a row, column or box leave no solution."""
-        for kind, unit_of in zip(("row", "column", "box"), positions(self.box), strict=True):
-            seen: dict[tuple[int, int], int] = {}
-            for cell in np.flatnonzero(given).tolist():
-                first = seen.setdefault((int(unit_of[cell]), int(board[cell])), cell)
-                if first != cell:
-                    raise LetgoError(
-                        f"clues clash: {LETTERS[board[cell]]} stands at {self._place(first)} and at "
-                        f"{self._place(cell)}, in the same {kind}; change or blank one of them"
-                    )
+        hint = "; 4x4 is the model sudoku-mini's" if len(text.strip()) == 16 else ""
+        problem = read_cells(text, self.cells, ALPHABET[: self.symbols], self.symbols, hint)
+        refuse_clashes(problem, positions(self.box), self.symbols)
+        return problem
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        return ["".join(LETTERS[symbol] for symbol in board) for board in boards.tolist()]
+        return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""
-        frames = framed(board, problem, self.violations(board, problem))
-        letters = self.format(board, problem)[0]
-        return self._picture([f[0] + letter + f[1] for f, letter in zip(frames, letters, strict=True)])
-
-    def draw_clues(self, problem: Problem) -> str:
-        """The puzzle itself (batch of 1), a dot in every blank cell."""
-        return self._picture([f" {letter} " for letter in self.format_clues(problem)[0].replace(".", "·")])
-
-    def _picture(self, texts: list[str]) -> str:
-        """Cells of three characters, lines between the boxes."""
+        texts = framed(self.format(board, problem)[0], board, problem, self.violations(board, problem))
         bar = "─" * (3 * self.box)
         top, middle, bottom = (
             left + between.join([bar] * self.box) + right for left, between, right in ("┌┬┐", "├┼┤", "└┴┘")
@@ -180,29 +121,3 @@ class Sudoku(Task):
         rows = ["│" + "│".join(boxes[i : i + self.box]) + "│" for i in range(0, len(boxes), self.box)]
         bands = ["\n".join(rows[i : i + self.box]) for i in range(0, len(rows), self.box)]
         return f"{top}\n" + f"\n{middle}\n".join(bands) + f"\n{bottom}"
-
-
-def n_symmetries(box: int = 3) -> int:
-    """Transpose, order of bands, stacks and of the lines in each, names of symbols: 2 * 6^8 * 9! for 9x9."""
-    return 2 * factorial(box) ** (2 * (box + 1)) * factorial(box**2)
-
-
-def random_symmetry(problem: Problem, rng: np.random.Generator) -> Problem:
-    """Every board and its clues under a symmetry of its own, uniform among `n_symmetries`."""
-    count, cells = problem.solution.shape
-    box = box_of(cells)
-    rows, columns = _line_orders(count, box, rng), _line_orders(count, box, rng)
-    source = rows[:, :, None] * box**2 + columns[:, None, :]
-    flip = rng.integers(2, size=(count, 1, 1)) == 1
-    source = torch.from_numpy(np.where(flip, source.transpose(0, 2, 1), source)).flatten(1)
-    names = torch.from_numpy(rng.permuted(np.tile(np.arange(box**2), (count, 1)), axis=1))
-    source, names = source.to(problem.solution.device), names.to(problem.solution)
-    solution = names.gather(1, problem.solution.gather(1, source).long())
-    return Problem(solution, problem.given.gather(1, source), problem.context)
-
-
-def _line_orders(count: int, box: int, rng: np.random.Generator) -> np.ndarray:
-    """Orders of n^2 lines that keep bands together, (count, n^2)."""
-    bands = rng.permuted(np.tile(np.arange(box), (count, 1)), axis=1)
-    inside = rng.permuted(np.tile(np.arange(box), (count, box, 1)), axis=2)
-    return (bands[:, :, None] * box + inside).reshape(count, box**2)

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any
 
-import numpy as np
 import torch
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks import import_from
-from letgo.tasks.latin import clue_range
-from letgo.tasks.task import Look, Problem, Task, random_masks
+from letgo.tasks.task import Look, Problem, Task
 
 Check = Callable[[list[str]], Any]
 CHECKS: dict[str, Check] = {}  # by their function's name; a run folder names one and never runs it
@@ -77,10 +75,6 @@ class Table(Task):
         rows, columns = self.grid or ((side, side) if side**2 == self.cells else (1, self.cells))
         blank = self.separator.join("." * self.cells)
         return Look("Table", rows, columns, self.values, separator=self.separator, example=blank)
-
-    def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        low, high = clue_range(regime, {"random": self.usual_clues, "gen": 0}, self.cells)
-        return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
         """All cells of a row that the check refuses; without a check nothing is known, and nothing is broken."""

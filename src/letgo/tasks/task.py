@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 from letgo.estimates import Column
 from letgo.shapes import CellMask, PerBoard, Symbols
 
@@ -104,7 +104,11 @@ class Task(ABC):
         raise LetgoError(f"{self.name} draws no instances of its own; give --data FILE")
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        """Clues by a regime of Table 2, or 'train'."""
+        """Clues by a regime of Table 2, or 'train'; here random ones, of which `usual_clues` are usual."""
+        if self.usual_clues is not None:
+            named = {"random": (self.usual_clues, self.usual_clues), "gen": (0, 0)}
+            low, high = clue_range(regime, named, self.cells, (*named, "train"))
+            return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
         raise LetgoError(f"{self.name} draws no clues of its own; give --data FILE whose instances have clues")
 
     def generate(self, count: int, rng: np.random.Generator, regime: str | None = None) -> Problem:
@@ -130,10 +134,6 @@ class Task(ABC):
     def draw(self, board: Symbols, problem: Problem) -> str:
         """One board (batch of 1) as a picture of several lines for a terminal."""
         return self.format(board, problem)[0]
-
-    def draw_clues(self, problem: Problem) -> str:
-        """One puzzle (batch of 1) as a picture."""
-        return self.format_clues(problem)[0]
 
     def without_comment(self, line: str) -> str:
         """The puzzle in one line of a puzzle file; here a comment starts with '#' and runs to the end of its line."""
@@ -178,6 +178,17 @@ def solved(problem: Problem, task: Task) -> bool:
 
 def changed_clues(boards: Symbols, problem: Problem) -> CellMask:
     return problem.given & (boards != problem.solution)
+
+
+def clue_range(regime: str, named: dict[str, tuple[int, int]], cells: int, names: Sequence[str]) -> tuple[int, int]:
+    """The fewest and the most clues of a regime (Table 2): a name, a count, or 'train'; `names` are for the error."""
+    if regime in named:
+        return named[regime]
+    if regime == "train":
+        return 0, cells - 1
+    if regime.isdecimal() and int(regime) <= cells:
+        return int(regime), int(regime)
+    raise unknown("regime", regime, names, f"choose {', '.join(names)}, or a clue count from 0 to {cells}")
 
 
 def random_masks(count: int, cells: int, low: int, high: int, rng: np.random.Generator) -> CellMask:

@@ -1,6 +1,6 @@
 // The form: models, rules and their settings.
 
-import { RULES, SETTINGS, takes } from "./setting.js";
+import { SETTINGS, glossOf, titleOf } from "./setting.js";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -16,18 +16,19 @@ export function fillModels(models, chosen) {
   byId("model-summary").textContent = chosen.summary;
 }
 
-export function fillRules(sides) {
+export function fillRules(model, sides) {
   sides.forEach(({ rule }, i) => {
     const select = byId(`rule-${i}`);
-    if (!select.options.length) select.replaceChildren(...Object.entries(RULES).map(([name, [title]]) => option(name, title)));
+    select.replaceChildren(...Object.keys(model.rules).map((name) => option(name, titleOf(name))));
     select.value = rule;
-    byId(`gloss-${i}`).textContent = RULES[rule][1];
+    byId(`gloss-${i}`).textContent = glossOf(rule);
   });
 }
 
 /** The inputs of one side's settings; empty means the default, shown as a placeholder. */
-export function fillSettings(i, side, tuned, onChange) {
-  const inputs = Object.entries(SETTINGS).filter(([name]) => takes(side.rule, name)).map(([name, { label, min, max, step }]) => {
+export function fillSettings(i, side, { rules, tuned }, onChange) {
+  const taken = rules[side.rule];
+  const inputs = Object.entries(SETTINGS).filter(([name]) => taken.includes(name)).map(([name, { label, min, max, step }]) => {
     const input = Object.assign(document.createElement("input"), { type: "number", min, max, step, inputMode: "decimal" });
     input.id = `${name}-${i}`;
     input.value = side[name] ?? "";
@@ -38,7 +39,7 @@ export function fillSettings(i, side, tuned, onChange) {
     return holder;
   });
   byId(`settings-${i}`).querySelector("div").replaceChildren(...inputs);
-  const needs = takes(side.rule, "sigma") && !tuned[side.rule] && side.sigma === undefined;
+  const needs = taken.includes("sigma") && !tuned[side.rule] && side.sigma === undefined;
   if (needs) byId(`settings-${i}`).open = true;
 }
 

@@ -7,7 +7,7 @@ import { blank, drawable, help, makeEditor, padKeys, tidy } from "./editor.js";
 import { animation, save } from "./export.js";
 import { Player } from "./player.js";
 import { race } from "./race.js";
-import { RULES, body, read, write } from "./setting.js";
+import { body, fit, read, titleOf, write } from "./setting.js";
 import { makeSpark } from "./spark.js";
 
 const SIDES = [0, 1];
@@ -30,9 +30,9 @@ function publish(ran = setting.run) {
 function chooseModel(name, keep = {}) {
   model = models.find((m) => m.name === name);
   setting = {
-    sides: setting?.sides ?? [{ rule: "ddpm" }, { rule: "tweedie" }],
     view: setting?.view ?? "x",
     ...keep,
+    sides: fit(model, keep.sides ?? setting?.sides ?? [{}, {}]),
     model: model.name,
     puzzle: keep.puzzle ?? model.example.puzzle,
     steps: keep.steps ?? model.steps,
@@ -57,9 +57,9 @@ function fillForm() {
 }
 
 function fillSides() {
-  fillRules(setting.sides);
+  fillRules(model, setting.sides);
   for (const i of SIDES) {
-    fillSettings(i, setting.sides[i], model.tuned, (name, value) => {
+    fillSettings(i, setting.sides[i], model, (name, value) => {
       setting.sides[i] = { ...setting.sides[i], [name]: value };
       discard();
     });
@@ -203,7 +203,7 @@ function showSide(i, step, playing) {
   const count = frame && (view === "p" ? frame.pcount : frame.xcount);
   const words = frame ? broken(model, count) : run ? "pure noise" : "";
   byId(`now-${i}`).textContent = words || "\u00a0";
-  board.svg.setAttribute("aria-label", `${RULES[setting.sides[i].rule][0]}, ${frame ? `step ${step}, ${broken(model, count)}` : "the puzzle"}`);
+  board.svg.setAttribute("aria-label", `${titleOf(setting.sides[i].rule)}, ${frame ? `step ${step}, ${broken(model, count)}` : "the puzzle"}`);
   if (!playing) board.words.textContent = board.rows(frame, view).join("; ");
   const frames = run?.frames[i] ?? [];
   const highest = Math.max(1, run?.highest ?? 1); // one scale for both sides
@@ -219,7 +219,7 @@ function showVerdicts() {
     const rest = `${steps} steps, ${calls} network calls, ${seconds.toFixed(2)} s${found}.`;
     box.className = `verdict ${valid ? "good" : "bad"}`;
     box.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }), Object.assign(document.createElement("span"), { textContent: rest }));
-    return `${RULES[setting.sides[i].rule][0]}: ${head.slice(2)}.`;
+    return `${titleOf(setting.sides[i].rule)}: ${head.slice(2)}.`;
   }).join(" ");
   if (byId("spoken").textContent !== said) speak(said);
 }
@@ -261,7 +261,7 @@ async function saveAnimation() {
   const at = player.step, note = byId("take-message");
   player.pause();
   if (!player.available) { note.textContent = "There is no step to draw yet."; return; }
-  const captions = (i, step) => [RULES[setting.sides[i].rule][0], `step ${step} of ${setting.steps} · ${broken(model, run.frames[i][step - 1].xcount)}`];
+  const captions = (i, step) => [titleOf(setting.sides[i].rule), `step ${step} of ${setting.steps} · ${broken(model, run.frames[i][step - 1].xcount)}`];
   const show = (step) => boards.forEach((board, i) => board.draw(run.frames[i][step - 1], setting.view));
   const progress = (share) => { note.textContent = `Drawing: ${Math.round(100 * share)}%`; };
   try {
@@ -334,10 +334,9 @@ function speed() {
 /** A setting from a link; a link that was made after a run runs again. */
 function restore(linked, fallback) {
   const known = models.some((m) => m.name === linked.model);
-  const sides = SIDES.map((i) => ({ rule: ["ddpm", "tweedie"][i], ...linked.sides[i] }));
-  const view = ["x", "p", "both"].includes(linked.view) ? linked.view : "x";
+  const { sides } = linked, view = ["x", "p", "both"].includes(linked.view) ? linked.view : "x";
   setting = { sides, view };
-  chooseModel(known ? linked.model : fallback ?? models[0].name, known ? { ...linked, sides, view } : { sides, view });
+  chooseModel(known ? linked.model : fallback ?? models[0].name, known ? { ...linked, view } : { sides, view });
   if (linked.model && !known) problem(`The link asks for the model '${linked.model}', which this server does not offer.`);
   else if (linked.run) start();
 }

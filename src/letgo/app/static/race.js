@@ -1,7 +1,7 @@
 // Many seeds, two rules: how often each ends in a valid board, with the interval as it shrinks.
 
 import { stream } from "./api.js";
-import { RULES } from "./setting.js";
+import { titleOf } from "./setting.js";
 import { el } from "./svg.js";
 
 const percent = (share) => `${Math.round(100 * share)}%`;
@@ -55,7 +55,7 @@ function makeLane(name, seeds, watch) {
 /** Runs to the end, or until `signal` aborts. Returns a line for the reader. */
 export async function race(holder, body, signal, watch, progress) {
   const seeds = Array.from({ length: body.count }, (_, i) => (body.seed + i) % 2 ** 32);
-  const lanes = body.rules.map(({ rule }) => makeLane(RULES[rule][0], seeds, watch));
+  const lanes = body.rules.map(({ rule }) => makeLane(titleOf(rule), seeds, watch));
   holder.replaceChildren(...lanes.map((lane) => lane.root));
   let results = 0;
   progress(0, "Waiting for a place …");

@@ -1,0 +1,58 @@
+"""Boards of one character per cell, such as `1.....4..4.....2`, read and drawn for Sudoku, Latin squares and queens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from letgo.errors import LetgoError
+from letgo.shapes import CellMask, Symbols
+from letgo.tasks.task import Problem
+
+ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+BLANKS = ".0"
+
+
+def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = "") -> Problem:
+    """Reads one puzzle, row by row: a symbol's letter, or '.' or '0' for a blank."""
+    line = text.strip()
+    if len(line) != cells:
+        raise LetgoError(f"expected {cells} cells, got {len(line)}; one puzzle per line, '.' for a blank{hint}")
+    codes = {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
+    codes |= dict.fromkeys(BLANKS, -1)
+    for cell, char in enumerate(line):
+        if char not in codes:
+            span = f"1-9 and A-{letters[-1]}" if letters[9:] and letters[0] == "1" else f"{letters[0]}-{letters[-1]}"
+            where = f"character {cell + 1} ({place(cell, columns)})"
+            raise LetgoError(f"{where} is {char!r}; write clues as {span} and blanks as '.' or '0'")
+    board = torch.tensor([[codes[char] for char in line]])
+    return Problem(board.clamp(min=0), board >= 0)
+
+
+def place(cell: int, columns: int) -> str:
+    row, column = divmod(cell, columns)
+    return f"r{row + 1}c{column + 1}" if columns > 1 else f"row {row + 1}"
+
+
+def refuse_clashes(problem: Problem, units: Iterable[np.ndarray], columns: int) -> None:
+    """Refuses two clues of one symbol in a row, column or box; `units` says which of each a cell lies in."""
+    board, clues = problem.solution[0].tolist(), problem.given[0].nonzero().flatten().tolist()
+    for kind, unit_of in zip(("row", "column", "box"), units, strict=False):
+        seen: dict[tuple[int, int], int] = {}
+        for cell in clues:
+            first = seen.setdefault((int(unit_of[cell]), board[cell]), cell)
+            if first != cell:
+                raise LetgoError(
+                    f"clues clash: {ALPHABET[board[cell]]} stands at {place(first, columns)} and at "
+                    f"{place(cell, columns)}, in the same {kind}; change or blank one of them"
+                )
+
+
+def framed(letters: str, board: Symbols, problem: Problem, broken: CellMask) -> list[str]:
+    """Returns the drawn cells (batch of 1): clues in brackets, stars around what breaks a rule, as in `[5] 3 *5*`."""
+    kept = problem.given & (board == problem.solution)
+    marks = zip(kept[0].tolist(), broken[0].tolist(), strict=True)
+    frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in marks]
+    return [left + letter + right for letter, (left, right) in zip(letters, frames, strict=True)]
