@@ -24,7 +24,7 @@ from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_json
-from letgo.samplers import Sampler, rule_kind
+from letgo.samplers import Sampler, fitting, rule_kind
 from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
 from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
@@ -78,9 +78,13 @@ class Solver:
         return {name: best[name] for name in takes if best.get(name) is not None}
 
     def sampler(
-        self, rule: str = "tweedie", steps: int | None = None, regime: str | None = None, **settings: Any
+        self, rule: str | None = None, steps: int | None = None, regime: str | None = None, **settings: Any
     ) -> Sampler:
-        """A rule with the settings that are given, else those tuned for the regime, and the model's own steps."""
+        """A rule with the settings that are given, else those tuned for the regime, and the model's own steps.
+
+        Without a rule it is Tweedie reprojection, or what suits a model of another kind.
+        """
+        rule = rule or fitting(self.path, self.codec)[0]
         given = {name: value for name, value in settings.items() if value is not None}
         sampler = Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
         sampler.check(self.path, self.codec)
@@ -208,7 +212,7 @@ class Solver:
     def solve(
         self,
         puzzles: Sequence[str] | Problem,
-        rule: str = "tweedie",
+        rule: str | None = None,
         steps: int | None = None,
         tries: int = 1,
         seed: int = 0,
@@ -284,7 +288,7 @@ class Solver:
     def trajectory(
         self,
         puzzle: str | Problem,
-        rule: str = "tweedie",
+        rule: str | None = None,
         steps: int | None = None,
         seed: int = 0,
         attempt: int = 0,
@@ -317,8 +321,8 @@ class Solver:
         return "gen" if "gen" in self.task.regimes else "0"
 
     def generation_rule(self) -> str:
-        """The rule that draws most valid boards from nothing, as the model's card has it; or Tweedie."""
-        return str(self.card.get("generation_rule", "tweedie"))
+        """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best."""
+        return str(self.card.get("generation_rule") or fitting(self.path, self.codec)[0])
 
     @property
     def card(self) -> dict[str, Any]:

@@ -175,12 +175,12 @@ def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, reg
 def load_solver(name: str | None, args: argparse.Namespace) -> Solver:
     """The solver of the model that NAME and --model ask for."""
     from letgo.solver import load
-    from letgo.tasks import TASKS
+    from letgo.tasks import TASKS, USUAL
 
     model: str | None = args.model
     if model and name and name not in TASKS:
         raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
-    solver = load(model or name or "sudoku", args.device, threads=args.threads, precision=args.precision)
+    solver = load(model or name or USUAL, args.device, threads=args.threads, precision=args.precision)
     if model and name in TASKS and solver.task.name != name and solver.config.task != name:
         raise LetgoError(f"model '{model}' was trained for {solver.task.name}, not for {name}")
     return solver
