@@ -37,10 +37,10 @@ def puzzles(count: int, clues: int, seed: int) -> Problem:
     return Problem(boards, random_masks(count, TASK.cells, clues, clues, rng))
 
 
-def last_step(problem: Problem, rule: Rule, steps: int, seed: int, told: bool) -> Snapshot:
+def last_step(problem: Problem, rule: Rule, steps: int, seed: int, conditioned: bool) -> Snapshot:
     """Algorithm 1 with hard pinning."""
     clues = Clues(CODEC.encode(problem.solution), problem.given)
-    exact = ExactDenoiser(CODEC.encode(BOARDS), PATH, clues if told else None)
+    exact = ExactDenoiser(CODEC.encode(BOARDS), PATH, clues if conditioned else None)
     *_, last = trajectory(exact, PATH, rule, uniform_grid(steps), clues, Noise.first(seed, len(problem)))
     return last
 
@@ -50,14 +50,14 @@ def show(rate: Rate) -> str:
     return f"{rate.value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def print_table(count: int, steps: int, seed: int, told: bool) -> None:
+def print_table(count: int, steps: int, seed: int, conditioned: bool) -> None:
     print("| rule | " + " | ".join(f"{clues} clues" for clues in CLUES) + " |")
     print("|---" * (1 + len(CLUES)) + "|")
-    for name in RULES:
+    for name in (name for name, kind in RULES.items() if kind.fits(PATH, CODEC)):
         row = []
         for clues in CLUES:
             problem = puzzles(count, clues, seed)
-            last = last_step(problem, Sampler(name, **SETTINGS.get(name, {})).build(), steps, seed, told)
+            last = last_step(problem, Sampler(name, **SETTINGS.get(name, {})).build(), steps, seed, conditioned)
             row.append(show(Rate.of(TASK.validate(CODEC.decode(last.x), problem))))
         print(f"| {name} | " + " | ".join(row) + " |", flush=True)
 
@@ -67,7 +67,7 @@ def print_failures(count: int, steps: int, seed: int) -> None:
     problem = puzzles(count, 4, seed)
     no_clues = Problem(problem.solution, torch.zeros_like(problem.given))
     for name in ("ddpm", "tweedie"):
-        last = last_step(problem, Sampler(name).build(), steps, seed, told=False)
+        last = last_step(problem, Sampler(name).build(), steps, seed, conditioned=False)
         failed = ~TASK.validate(CODEC.decode(last.x), problem)
         proposal = CODEC.decode(last.x0_hat)
         other = TASK.validate(proposal, no_clues) & ~TASK.validate(proposal, problem)
@@ -84,9 +84,9 @@ def main() -> None:
     run = options.count, options.steps, options.seed
     print(f"Share solved [95% interval], n = {run[0]} each, {run[1]} steps, seed {run[2]}; {SETTINGS}")
     print("\nThe denoiser meets the clues only in x_t:\n")
-    print_table(*run, told=False)
-    print("\nThe denoiser is told the clues:\n")
-    print_table(*run, told=True)
+    print_table(*run, conditioned=False)
+    print("\nThe denoiser is conditioned on the clues:\n")
+    print_table(*run, conditioned=True)
     print("\n4 clues, met only in x_t:")
     print_failures(*run)
 

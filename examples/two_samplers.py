@@ -11,9 +11,9 @@ from collections import deque
 from pathlib import Path
 
 import numpy as np
+from board_picture import svg
 
 import letgo
-from letgo.picture import svg
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)

@@ -109,7 +109,7 @@ def numbers(text: str) -> dict[str, Any]:
         ("train sudoku-mini --out OUT --keep 10,ten", "--keep: expected a whole number from 1, got 'ten'"),
         ("train sudoku-mini --out OUT --decay 2", "--decay: expected a number from 0 to 1, got '2'"),
         ("train sudoku-mini --out OUT --max-seconds nan", "--max-seconds: expected a number from 0"),
-        ("train sudoku-mini --out OUT --precision fp16 --device cpu", "fp16 training needs a GPU"),
+        ("train sudoku-mini --out OUT --precision fp16 --device cpu", "invalid choice: 'fp16'"),
         ("train sudoku-mini --out OUT --data nowhere.npz", "nowhere.npz"),
         ("train sudoku-mini --out RUN --steps 9 --batch 5 --boards 20", "was started with batch=4, not 5"),
         ("train sudoku-mini --out ", "--out: expected a path, got nothing"),

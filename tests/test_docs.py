@@ -1,31 +1,34 @@
 """What the documents say is what the code does and what the files hold."""
 
 import hashlib
+import json
+import os
+import pkgutil
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
 
-import numpy as np
 import pytest
-import torch
 
-from letgo import cli, kernels, samplers, tasks
+from letgo import cli
 from letgo.presets import PRESETS
-from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import weights_digest
 from letgo.reproduce.page import stale
 from letgo.reproduce.paper import TABLES
 from letgo.reproduce.store import Store, split_seed
 from letgo.runs import locate, shipped
-from letgo.samplers import RULES
-from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 
 
 def blocks(name: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.S)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / name).read_text(), re.S | re.M)
+    return [text for own, text in found if own == language]
 
 
 def test_pages_are_made_from_the_result_files_of_today():
@@ -35,8 +38,7 @@ def test_pages_are_made_from_the_result_files_of_today():
     assert not stale(ROOT / "README.md", store)
     assert {path.stem for path in (ROOT / "docs" / "results").iterdir()} == set(EXPERIMENTS)
     for name, plot in ((e.name, e.plot) for e in EXPERIMENTS.values() if e.plot):
-        picture = ROOT / "docs" / "assets" / f"{name}.svg"
-        assert plots.drawn_digest(picture) == plots.digest(plot.points(store))
+        assert plot.mark(store) in (ROOT / "docs" / "assets" / f"{name}.svg").read_text()
     bench = b"".join(path.read_bytes() for path in sorted((ROOT / "results" / "bench").glob("*.json")))
     assert f"<!-- sha256 {hashlib.sha256(bench).hexdigest()} -->" in (ROOT / "docs" / "performance.md").read_text()
 
@@ -68,65 +70,105 @@ def test_every_result_names_its_command_and_every_note_a_cell():
         assert set(note["cells"]) <= cells
         if (steps := note["training_steps"]) is not None:
             assert note["text"].startswith(f"Trained for {steps:,} of "), "a note that speaks of a run falls with it"
-    runs = store.read("training")
+    runs, parse = store.read("training"), cli.build_parser().parse_args
     for name in (*store.models(), "solve", "coverage", "solutions"):
         for report in store.reports(name):
             words = shlex.split(report["command"])
-            said = cli.build_parser().parse_args(words[1:])  # as anybody could give it
+            said = parse(words[1:])  # as anybody could give it
             assert words[0] == "letgo", name
             assert set(getattr(said, "names", [])) <= set(EXPERIMENTS), report["command"]
             model, seed = split_seed(report["model"])
             if report["model"] in shipped():
-                assert getattr(said, "model", model) == model, report["command"]
+                where = f"runs/{model}" if "before rounding" in report.get("weights", "") else model
+                assert getattr(said, "model", where) in (model, where), report["command"]
             else:  # a further seed, or a run that was not worth shipping: it is named, and how it was made
                 run, _, step = said.model.partition("@")
                 assert run == (f"runs/{model}/s{seed}" if seed else f"runs/{model}"), report["command"]
                 made = runs[report["model"]]["commands"]
                 assert made
                 assert all(f"--out runs/{model}" in one for one in made)
-                for one in (cli.build_parser().parse_args(shlex.split(one)[1:]) for one in made):
+                for one in (parse(shlex.split(one)[1:]) for one in made):
                     other = one.out == Path(f"runs/{model}")  # a preset with other options, under a name of its own
                     assert one.preset == model or (other and PRESETS[one.preset].objective == report["objective"])
                 assert report["training_steps"] == (int(step) if step else runs[report["model"]]["steps"])
                 assert not step or any(f"--keep {step} " in one for one in made)
 
 
-def test_the_readme_python_runs_as_printed(capsys):
-    code, sampler = blocks("README.md", "python")
+def test_every_name_of_the_package_in_a_document_is_there():
+    """But for the log, whose names are those of their day."""
+    pages = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if page.name != "log.md")]
+    names = {name for page in pages for name in re.findall(r"\bletgo(?:\.[A-Za-z_]\w*)+", page.read_text())}
+    assert len(names) > 30
+    for name in names:
+        pkgutil.resolve_name(name)
+
+
+def test_the_readme_python_runs_as_printed(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    solve, train, objects, sampler = blocks("README.md", "python")
     names: dict = {}
-    exec(code, names)
+    exec(solve, names)
     assert names["answer"].solved
     assert names["answer"].board.startswith("534678912672195348")
+    assert "steps=2000" in train
+    exec(train.replace("steps=2000", "steps=20"), names)
+    assert names["report"].validity.n == 200
+    exec(objects, names)
+    assert names["trainer"].steps_done == 20
     exec(sampler, {})
     assert capsys.readouterr().out.endswith("torch.Size([8, 16, 4])\n")
 
 
-def test_the_contributed_update_rule_has_under_ten_lines_and_works(monkeypatch):
-    [rule, _] = blocks("CONTRIBUTING.md", "python")
-    assert len(rule.splitlines()) < 10
-    monkeypatch.setattr("letgo.samplers.RULES", dict(RULES))
-    exec(rule, {**vars(kernels), **vars(samplers)})
-    solver = load("sudoku-mini")
-    boards = [solver.sample(solver.empty(2), solver.sampler(name, 5)) for name in ("half-anchor", "ddim", "tweedie")]
-    assert boards[0].isfinite().all()
-    assert not any(torch.equal(boards[0], other) for other in boards[1:])
-    assert cli.main(["generate", "sudoku-mini", "--rule", "half-anchor", "--count", "2", "--steps", "5"]) == 0
+@pytest.fixture
+def folder(tmp_path):
+    """The examples of CONTRIBUTING.md as files; the first line of each is its name."""
+    for code in blocks("CONTRIBUTING.md", "python"):
+        (tmp_path / code.split("\n")[0].removeprefix("# ")).write_text(code)
+    return tmp_path
 
 
-def test_the_contributed_task_has_under_forty_lines_and_trains(monkeypatch, tmp_path):
-    [_, code] = blocks("CONTRIBUTING.md", "python")
-    assert len(code.splitlines()) < 40
-    (tmp_path / "coins.py").write_text(code)
-    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
-    tasks.load(f"{tmp_path / 'coins.py'}:Coins")
-    from letgo import presets
+def python(folder: Path, *words: str, expected: int = 0) -> str:
+    """What a program prints that is run in the folder, where the package is not installed."""
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == expected, done.stderr
+    return done.stdout + done.stderr
 
-    small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
-    config = presets.Config("coins", "coins", network_options=small, boards=64, batch=16, steps=5, sample_steps=5)
-    monkeypatch.setitem(presets.PRESETS, "coins", config)
-    task = tasks.get("coins")
-    problem = task.generate(20, np.random.default_rng(0), "train")
-    assert task.validate(problem.solution, problem).all()
-    assert cli.main(["train", "coins", "--out", str(tmp_path / "run"), "--quiet", "--device", "cpu"]) == 0
-    assert cli.main(["solve", str(tmp_path / "run"), "H..T"]) in (0, 1)
-    assert cli.main(["solve", str(tmp_path / "run"), "H..X"]) == 2
+
+def test_the_contributed_parts_work_outside_of_the_package(folder):
+    assert len((folder / "coins.py").read_text().splitlines()) < 40
+    assert python(folder, "heads.py") == "tensor([2, 2, 2])\n"
+    assert re.fullmatch(r"\['[1-4]{16}', '[1-4]{16}'\]\n", python(folder, "half_anchor.py"))
+    assert float(python(folder, "parts.py")) > 0.6  # .84; six of sixteen rows are valid
+    assert "| tweedie | 1.000" in python(folder, "mini.py")
+    (folder / "coins-1.dist-info").mkdir()  # as an installed package has it
+    (folder / "coins-1.dist-info" / "entry_points.txt").write_text("[letgo.tasks]\ncoins = coins:Coins\n")
+    assert python(folder, "-c", "from letgo import tasks; print(tasks.get('coins').cells)") == "4\n"
+
+
+def test_the_contributed_task_works_with_every_verb_and_on_the_page(folder):
+    rule, _, _ = (folder / "half_anchor.py").read_text().partition("print")
+    (folder / "coins.py").write_text((folder / "coins.py").read_text() + rule)
+    commands = [shlex.split(line) for line in blocks("CONTRIBUTING.md", "")[1].splitlines()]
+    verbs = {words[1]: ["-m", *words] for words in commands}
+    assert list(verbs) == ["train", "evaluate", "tune", "solve", "generate", "app"]
+    assert "50 steps" in python(folder, *verbs["train"], "--steps", "50")
+    assert "n=200" in python(folder, *verbs["evaluate"])
+    assert '"sigma": 0.' in python(folder, *verbs["tune"])
+    assert python(folder, *verbs["solve"]) in ("HHTT\n", "HTHT\n")
+    assert re.match("([HT]{4}\n){3}", python(folder, *verbs["generate"], "--rule", "half-anchor"))
+    assert "unknown task 'coins'" in python(folder, "-m", "letgo", "solve", "runs/coins", "H..T", expected=2)
+    page = [sys.executable, *verbs["app"], "--port", "0"]
+    with subprocess.Popen(page, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = re.search(r"http://\S+/", server.stdout.readline())[0]
+            with urlopen(f"{address}api/models") as answer:
+                models = json.load(answer)
+            assert models["failed"] == {}
+            assert {"sudoku", "runs/coins"} <= {card["name"] for card in models["models"]}
+            body = json.dumps({"model": "runs/coins", "puzzle": "H..T", "rules": ["ddpm", "tweedie"], "steps": 5})
+            asked = Request(f"{address}api/trajectory", body.encode(), {"Content-Type": "application/json"})
+            with urlopen(asked) as answer:
+                events = re.findall(r"^event: (\w+)$", answer.read().decode(), re.M)
+            assert (events[0], events.count("frame"), events[-1]) == ("start", 10, "done")
+        finally:
+            server.terminate()

@@ -180,7 +180,7 @@ def test_foreign_networks_enter_as_denoisers(path: GaussianPath) -> None:
 
 
 def test_paths_are_known_by_their_names() -> None:
-    assert {"cosine": CosinePath, "linear": LinearPath} == PATHS
+    assert (PATHS["cosine"], PATHS["linear"]) == (CosinePath, LinearPath)
 
 
 @pytest.mark.parametrize("wrong", [(1, 3, 4), (2, 3, 1), (3, 4), (2, 3, 5)])

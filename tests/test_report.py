@@ -141,13 +141,13 @@ def gap() -> list[Report]:
         (lambda: parts("clues", 5)[1:], "part 0/5 is missing"),
         (lambda: [*parts("clues", 2), parts("clues", 2)[1]], "name each part once"),
         (lambda: [parts("clues", 2)[0], parts("clues", 5)[1]], "not the parts of one whole"),
-        (lambda: [measured("clues")], "a whole report needs no merging"),
+        (lambda: [measured("clues")], "without its outcomes cannot be merged"),
         (lambda: [parts("clues", 2)[0], measured("clues", "1/2", seed=2)], "the parts differ in seed: 1 and 2"),
         (lambda: [parts("clues", 2)[0], measured("clues", "1/2", passes=2)], "give all of them the same --passes"),
         (lambda: [parts("clues", 2)[0], parts("diverged", 2)[1]], "the parts differ in rule: 'ddpm' and 'em'"),
         (lambda: [replace(part, outcomes=None) for part in parts("clues", 2)], "without its outcomes cannot be merged"),
         (lambda: [replace(parts("clues", 2)[0], shard=f"{i}/2") for i in (0, 1)], "the parts share instances"),
-        (gap, "leave instances out"),
+        (gap, "leave some out"),
     ],
 )
 def test_what_is_not_the_parts_of_one_whole_is_refused(pick: Any, says: str) -> None:

@@ -158,7 +158,7 @@ def test_packs_give_the_instances_of_their_originals(
 ) -> None:
     write(folder / "train.csv.gz", rows(0, **REAL))
     pack = tool("pack")
-    monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "packs"), "sudoku-extreme", "--extreme", str(folder)])
+    monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "packs"), "sudoku-extreme", "--data", str(folder)])
     assert pack.main() == 0
     made = tmp_path / "packs" / "sudoku-extreme"
     assert numbers(source_of(EXTREME, made).training(10, 0)) == list(range(204))
@@ -168,4 +168,4 @@ def test_packs_give_the_instances_of_their_originals(
         assert torch.equal(packed.given, original.given)
     monkeypatch.setattr(sys, "argv", ["pack.py", str(tmp_path / "more"), "sudoku-extreme"])
     assert pack.main() == 2
-    assert "--extreme FOLDER" in capsys.readouterr().err
+    assert "--data FOLDER" in capsys.readouterr().err

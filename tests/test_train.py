@@ -603,7 +603,7 @@ def test_a_disk_that_fills_up_while_training_ends_it_with_one_clear_line(
     go(replace(MINI, steps=5), tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    monkeypatch.setattr(Run, "tidy", lambda self: None)
+    monkeypatch.setattr(Run, "tidy", lambda *_: None)
     with pytest.raises(LetgoError, match="No space left on device; what was saved before is intact"):
         go(MINI, tmp_path, log_every=5)
     assert load_state(tmp_path / "state.pt")["step"] == 5
@@ -755,7 +755,7 @@ def test_validation_prefers_raw_weights_where_they_lead_by_more_than_a_standard_
 ) -> None:
     """At 0.5 and 64 boards the standard error is 0.0625."""
     values = iter([ema, raw])
-    monkeypatch.setattr("letgo.training.train.evaluate", lambda *_: {"validity": {"value": next(values)}})
+    monkeypatch.setattr("letgo.tune._valid", lambda *_: torch.tensor([next(values)]))
     said: list[str] = []
     run = letgo.train(MINI, tmp_path, validate=64, device="cpu", say=said.append, command="again")
     assert said[0] == f"validation, Euler, n=64: EMA {ema:.3f}, raw {raw:.3f}; kept {chosen}"
@@ -777,9 +777,8 @@ def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> No
     assert math.isfinite(lines(tmp_path)[-1]["loss"])
     go(MINI, tmp_path / "fp32")
     assert lines(tmp_path) != lines(tmp_path / "fp32")
-    for precision, message in (("fp16", "training needs a GPU"), ("fp8", "choose one of bf16, fp16, fp32")):
-        with pytest.raises(LetgoError, match=message):
-            trainer(replace(MINI, precision=precision))
+    with pytest.raises(LetgoError, match="choose one of bf16, fp32"):
+        trainer(replace(MINI, precision="fp16"))
 
 
 def test_random_clues_are_uniform_in_number_and_place() -> None:

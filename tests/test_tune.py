@@ -16,7 +16,7 @@ from letgo.data.source import source_of
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
-from letgo.tune import advice, default_grid
+from letgo.tune import LONG_SIGMAS, SIGMAS, TAU_STARTS, advice
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -93,26 +93,22 @@ def test_a_tie_goes_to_the_latest_average(tmp_path: Path) -> None:
 
 def test_a_model_without_kept_steps_is_tuned_as_it_is(tmp_path: Path) -> None:
     out = tmp_path / "t.json"
-    assert main(["tune", "sudoku-mini", "--rule", "em-decay", "--quick", *TUNE, "--out", str(out)]) == 0
+    assert main(["tune", "sudoku-mini", "--rule", "em-decay", "--sigmas", "5,10", *TUNE, "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["checkpoint"] is None
     assert [(row["sigma"], row["tau_start"]) for row in found["grid"]] == [
-        (sigma, tau) for sigma in (5.0, 7.0, 10.0) for tau in (0.7, 0.8)
+        (sigma, tau) for sigma in (5.0, 10.0) for tau in TAU_STARTS
     ]
 
 
 def test_default_grids_hold_what_the_paper_found() -> None:
     """Table 5's settings (App. F.3), for 200 steps and for Sudoku-Extreme's 1000; sigma near .3 and .18 for EM."""
-    for quick in (False, True):
-        sigmas, taus = default_grid("em-decay", 200, quick)
-        assert 7.0 in sigmas
-        assert 0.7 in taus
-        sigmas, taus = default_grid("em-decay", 1000, quick)
-        assert {14.0, 20.0} <= set(sigmas)
-        assert {0.7, 0.8} <= set(taus)
-        assert 0.3 in default_grid("em", 200, quick)[0]
-        assert 0.18 in default_grid("em", 1000, quick)[0]
-    assert max(default_grid("em", 200)[0]) < 0.4  # the last of 200 steps are unstable from there on
+    assert 7.0 in SIGMAS["em-decay"]
+    assert {14.0, 20.0} <= set(LONG_SIGMAS["em-decay"])
+    assert {0.7, 0.8} <= set(TAU_STARTS)
+    assert 0.3 in SIGMAS["em"]
+    assert 0.18 in LONG_SIGMAS["em"]
+    assert max(SIGMAS["em"]) < 0.4  # the last of 200 steps are unstable from there on
 
 
 def test_settings_at_the_edge_of_the_grid_are_named() -> None:
@@ -196,10 +192,13 @@ def test_validation_instances_are_no_test_instances(monkeypatch: pytest.MonkeyPa
     assert not torch.equal(seen[0].given, test.given)
 
 
-def test_settings_of_another_regime_are_kept_apart_and_used_there_alone(run: Path, tmp_path: Path) -> None:
+def test_settings_of_another_regime_are_kept_apart_and_used_there_alone(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     usual = table(run, "--sigmas", "0.1")
     model = (run / "model.safetensors").read_bytes()
-    assert main(["tune", str(run), "--rule", "em", "--regime", "hard", "--sigmas", "0.2", *TUNE]) == 0
+    assert main(["tune", str(run), "--rule", "em", "--regime", "hard", "--sigmas", "0.2", *TUNE[:-1]]) == 0
+    assert "letgo: the checkpoint is picked in regime 4 alone; the model is tuned as it is" in capsys.readouterr().err
     assert json.loads((run / "tune-em.json").read_text()) == usual
     assert json.loads((run / "tune-em-hard.json").read_text())["regime"] == "hard"
     assert (run / "model.safetensors").read_bytes() == model, "only the usual regime picks the checkpoint"

@@ -16,8 +16,8 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--clients", type=int, default=32)
@@ -89,22 +89,17 @@ def percentiles(seconds: list[float]) -> str:
 
 def measure(port: int, pid: int) -> int:
     client = Client(port)
-    regime = "9" if options.model == "sudoku-mini" else "30"
-    query = f"/api/puzzle?model={options.model}&regime={regime}&seed="
+    query = f"/api/puzzle?model={options.model}&seed="
     puzzles = [json.loads(client.ask("GET", query + str(seed))[1])["puzzle"] for seed in range(20)]
     for puzzle in puzzles[:8]:
         client.ask("POST", "/api/solve", {"model": options.model, "puzzle": puzzle})
     log: list = []
     failures: list[str] = []
     before, load, until = resident(pid), os.getloadavg()[0], time.monotonic() + options.seconds
-    threads = [
-        threading.Thread(target=visit, args=(port, n, puzzles, until, log, failures)) for n in range(options.clients)
-    ]
     started = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(options.clients) as threads:
+        for number in range(options.clients):
+            threads.submit(visit, port, number, puzzles, until, log, failures)
     elapsed, after = time.perf_counter() - started, resident(pid)
 
     def settled(answer: str) -> dict:

@@ -19,8 +19,9 @@ import torch
 
 from letgo.config import Config
 from letgo.data.files import written_atomically
+from letgo.data.source import source_of
 from letgo.reproduce.measure import KINDS, weights_digest
-from letgo.reproduce.store import TRAINING, Store
+from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
 from letgo.solver import load
 
@@ -33,8 +34,7 @@ LISTS = (
     "Gordon Royle and others (17 clues) and magictour, carry no licence of their own (the tdoku project, which "
     "publishes them: BSD 2-Clause)"
 )
-LICENCES = {"sudoku-extreme": LISTS}
-FILES = {kind.file: kind.same for kind in KINDS.values() if kind.file is not None}  # reports of other kinds
+FILES = {name: kind.same for name, kind in KINDS.items() if kind.command}  # reports of other kinds
 
 
 def recipe(config: Config) -> str:
@@ -44,10 +44,8 @@ def recipe(config: Config) -> str:
         loss = f"self-correction (Eq. 9, {form}, lambda_simple {config.simple_weight:g})"
     optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
     rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
-    if config.decay:
-        rate += f", linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
-    else:
-        rate += ", then constant"
+    falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
+    rate += f", {falls if config.decay else 'then constant'}"
     start = "from another run's weights (results/training.json); " if config.init else ""
     return f"{start}{loss}; {rate}; batch {config.batch}; seed {config.seed}"
 
@@ -74,7 +72,7 @@ def data_text(config: Config) -> str:
 
 
 def licence(config: Config) -> str:
-    return LICENCES.get(config.task, GENERATED)
+    return {"sudoku-extreme": LISTS}.get(config.task, GENERATED)
 
 
 def card_text(card: dict[str, Any]) -> str:
@@ -102,19 +100,14 @@ Limits:
 
 def public(command: str, run: str, name: str) -> str:
     """A command as others can give it: the model by its name, data by the last part of its path, no folders of ours."""
-    words = shlex.split(command)
-    kept: list[str] = []
+    words, public_words = shlex.split(command), []
     for before, word in zip(["", *words], words, strict=False):
-        if {"--out", "--models"} & {before, word}:
-            continue
-        kept.append(name if word == run else _file(word) if before == "--data" else word)
-    return shlex.join(kept)
-
-
-def _file(word: str) -> str:
-    """The name of a --data file or folder, after TASK= where `letgo reproduce` was told the task."""
-    task, equals, path = word.rpartition("=")
-    return f"{task}{equals}{Path(path).name}"
+        if before == "--data":  # of `letgo reproduce` TASK=PATH
+            task, equals, path = word.rpartition("=")
+            public_words.append(f"{task}{equals}{Path(path).name}")
+        elif not {"--out", "--models"} & {before, word}:
+            public_words.append(name if word == run else word)
+    return shlex.join(public_words)
 
 
 def named(report: dict[str, Any], name: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -238,7 +231,7 @@ def main() -> None:
         said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
         record = training_record(config, state, log, **said)
         record |= {"validation": chosen} | ({"note": options.note} if options.note else {})
-        add_training(RESULTS / f"{TRAINING}.json", options.name, record)
+        add_training(RESULTS / "training.json", options.name, record)
 
 
 if __name__ == "__main__":

@@ -17,26 +17,14 @@ from letgo.registry import choose
 from letgo.tasks import Task
 
 # A task of one's own: how the network and its training grow with the number of cells; beyond, the paper's.
+SMALL = {"width": 48, "depth": 3, "heads": 3, "hidden": 96}
+MIDDLE = {"width": 96, "depth": 4, "heads": 6, "hidden": 192}
 SIZES: dict[int, dict[str, Any]] = {
-    16: {
-        "network_options": {"width": 48, "depth": 3, "heads": 3, "hidden": 96},
-        "steps": 2_000,
-        "learning_rate": 2e-3,
-        "warmup": 100,
-        "batch": 64,
-        "boards": 2_000,
-        "sample_steps": 50,
-    },
-    49: {
-        "network_options": {"width": 96, "depth": 4, "heads": 6, "hidden": 192},
-        "steps": 20_000,
-        "learning_rate": 2e-3,
-        "warmup": 500,
-        "batch": 128,
-        "boards": 50_000,
-        "sample_steps": 100,
-    },
-}
+    16: {"network_options": SMALL, "steps": 2_000, "learning_rate": 2e-3, "warmup": 100, "batch": 64, "boards": 2_000,
+         "sample_steps": 50},
+    49: {"network_options": MIDDLE, "steps": 20_000, "learning_rate": 2e-3, "warmup": 500, "batch": 128,
+         "boards": 50_000, "sample_steps": 100},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,16 @@ class Mean(Estimate):
         return max(0.0, self.value - reach), min(self.most, self.value + reach)
 
 
+class Spread(Mean):
+    """A mean with the median and the 95th percentile beside it, for what has a long tail."""
+
+    def as_dict(self) -> Score:
+        if not self.n:
+            return super().as_dict()
+        median, high = self.values.cpu().double().quantile(torch.tensor([0.5, 0.95], dtype=torch.float64)).tolist()
+        return {**super().as_dict(), "median": median, "p95": high}
+
+
 @dataclass(frozen=True, eq=False)  # == of tensors is no bool
 class Pooled(Estimate):
     """A function of counts summed over boards, with a percentile bootstrap over whole boards (seeded)."""
@@ -189,6 +199,7 @@ ESTIMATES: dict[str, Callable[[Tensor], Estimate]] = {
     "chosen": lambda values: AtK(Rate.of(values[:, 0].bool()), int(values[0, 1]), int(values[:, 2].sum())),
     "mean": lambda values: Mean(measured(values)),
     "share": lambda values: Mean(measured(values), most=1.0),
+    "spread": lambda values: Spread(measured(values)),
     "distinct": lambda values: Rate(len(values[values[:, 1] > 0, 0].unique()), int(values[:, 1].sum())),
     "balanced": lambda values: Pooled(values, balanced),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +14,8 @@ from letgo.errors import LetgoError
 from letgo.estimates import Column
 from letgo.machine import device_name
 from letgo.metrics import codeword_distances, violation_shares
-from letgo.report import Outcomes, Report, board_digest
-from letgo.runs import Run, own_name
+from letgo.report import Outcomes, Report, board_digest, shard_of
+from letgo.runs import own_name
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES
 from letgo.solver import Progress, Solver, load
@@ -23,7 +23,7 @@ from letgo.tasks import Problem
 
 
 def evaluate_model(
-    model: str | Path | Run | Solver,
+    model: str | os.PathLike[str] | Solver,
     rule: str = "tweedie",
     regime: str | None = None,
     steps: int | None = None,
@@ -46,24 +46,26 @@ def evaluate_model(
     >>> report.validity.n, report.regime, report.steps
     (8, '4', 50)
     """
-    name = model.config.name if isinstance(model, Solver) else str(model.folder if isinstance(model, Run) else model)
+    name = model.config.name if isinstance(model, Solver) else os.fspath(model)
     solver = model if isinstance(model, Solver) else load(name, device)
     source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
     problem = source.draw("test", regime, count, seed)
     part = problem if shard is None else part_of(problem, shard)
     where = "file" if source.own_clues(problem) else regime or source.regimes[0]
     report = evaluate(solver, part, sampler, passes, seed, batch, progress)
-    return replace(report, model=own_name(name), regime=where, shard=shard)
+    whole = None if shard is None else len(problem)
+    return replace(report, model=own_name(name), regime=where, shard=shard, whole=whole)
 
 
 def part_of(problem: Problem, shard: str) -> Problem:
     """Part I of N of a list, "I/N", counted from 0; the instances keep their numbers."""
-    index, slash, total = shard.partition("/")
-    if not slash or not index.isdecimal() or not total.isdecimal() or not int(index) < int(total) <= len(problem):
-        raise LetgoError(f"--shard {shard}: expected I/N with I from 0 to N - 1 and at most one part per instance")
+    index, total = shard_of(shard)
+    if total > len(problem):
+        raise LetgoError(
+            f"--shard {shard}: expected I/N with I from 0 to N - 1, N at most the {len(problem)} instances"
+        )
     number = torch.arange(len(problem)) if problem.number is None else problem.number
-    whole = Problem(problem.solution, problem.given, problem.context, number)
-    return whole[torch.arange(len(problem)).tensor_split(int(total))[int(index)]]
+    return replace(problem, number=number)[torch.arange(len(problem)).tensor_split(total)[index]]
 
 
 def evaluate(
@@ -85,7 +87,7 @@ def evaluate(
     best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.codec.one_hot else None
     number = range(len(problem)) if problem.number is None else problem.number.tolist()
     return Report.of(
-        Outcomes(list(number), _columns(solver, problem, tries, boards, best)),
+        Outcomes(list(number), _columns(solver, problem, tries, boards, best, sampler.calls * passes)),
         task=solver.task.name,
         rule=sampler.rule,
         settings=sampler.settings,
@@ -99,7 +101,7 @@ def evaluate(
     )
 
 
-def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: Any) -> dict[str, Column]:
+def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: Any, calls: int) -> dict[str, Column]:
     """Every score of every instance; the first try counts where a score is of one."""
     task, passes = solver.task, len(boards)
     valid = torch.stack([task.validate(board, problem) for board in boards], dim=1)
@@ -110,6 +112,7 @@ def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: An
         "violation_rate": Column.of("share", violation_shares(boards[0], problem, task)),
         "codeword_distance": Column.of("mean", codeword_distances(tries[0], problem.given, solver.codec)),
         "uniqueness": Column.of("distinct", torch.stack([digests, valid[:, 0].double()], 1)),
+        "calls_per_instance": Column.of("spread", torch.full((len(problem),), calls)),
     }
     if best is not None:
         chosen = valid.gather(1, best[:, None])[:, 0]

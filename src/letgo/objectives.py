@@ -15,11 +15,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from letgo.errors import unknown
 from letgo.kernels import Transition, ddpm
 from letgo.paths import Path
 from letgo.pinning import Clues
-from letgo.registry import Entry
+from letgo.registry import Entry, choose
 from letgo.rng import uniform_times
 from letgo.shapes import State, Symbols, Time
 
@@ -35,17 +34,6 @@ class Batch:
     clues: Clues
     context: Tensor | None = None
     models: int = 1
-
-    def __len__(self) -> int:
-        return len(self.x0)
-
-    def first(self, share: float) -> int:
-        """How many boards hold each model's first floor(share B)."""
-        return simple_rows(share, len(self) // self.models) * self.models
-
-    def repeated(self, rows: int) -> Tensor | None:
-        """The context of all boards, and of the first `rows` once more."""
-        return None if self.context is None else torch.cat([self.context, self.context[:rows]])
 
 
 @runtime_checkable
@@ -113,9 +101,9 @@ def corrupt(step: Transition, batch: Batch, share: float = 0.2) -> State:
     A random symbol is that of a random cell of the batch, so that no codec is needed.
     """
     x0 = batch.x0
-    chosen = torch.rand(x0.shape[:2], device=x0.device) < share
+    replaced = torch.rand(x0.shape[:2], device=x0.device) < share
     random = x0.flatten(0, 1)[torch.randint(x0.shape[0] * x0.shape[1], x0.shape[:2], device=x0.device)]
-    return step.path.sample(torch.where(chosen[..., None], random, x0), step.s, torch.randn_like(x0))
+    return step.path.sample(torch.where(replaced[..., None], random, x0), step.s, torch.randn_like(x0))
 
 
 def clean(step: Transition, x0: State) -> State:
@@ -169,9 +157,9 @@ class SelfCorrection:
                 for done in range(1, self.rollouts):
                     s = torch.where(done < rollouts, t2 * uniform_times(x0), t2)
                     x_t2, t2 = torch.where(s < t2, again(x_t2, predict(x_t2, t2), t2, s), x_t2), s
-        rows = 0 if self.full else batch.first(self.simple_weight)
-        both = torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]])
-        x0_hat = network(*both, batch.repeated(rows))
+        rows = 0 if self.full else simple_rows(self.simple_weight, len(x0) // batch.models) * batch.models
+        context = None if batch.context is None else torch.cat([batch.context, batch.context[:rows]])
+        x0_hat = network(torch.cat([x_t2, x_t1[:rows]]), torch.cat([t2, t1[:rows]]), context)
         recovery = self.target(Transition(path, predict, x_t2, clues.pin(x0_hat[: len(x0)]), t2, t2), x0)
         simple = squares(proposal, x0) if self.full else torch.zeros_like(recovery)
         if rows:
@@ -179,12 +167,8 @@ class SelfCorrection:
         return {"recovery": recovery, "simple": simple}
 
 
-REENTER = {
-    "renoise": renoise,
-    "ddpm-step": ddpm_step,
-    "corrupt": corrupt,
-    "corrupt-40": partial(corrupt, share=0.4),
-}
+CORRUPT_40 = partial(corrupt, share=0.4)
+REENTER = {"renoise": renoise, "ddpm-step": ddpm_step, "corrupt": corrupt, "corrupt-40": CORRUPT_40}
 TARGETS = {"clean": clean, "ddpm-mean": ddpm_mean}
 
 
@@ -192,10 +176,11 @@ def self_correction(
     simple_weight: float, full: bool, reenter: str = "renoise", target: str = "clean", **options: int
 ) -> SelfCorrection:
     """The objective that a configuration's words stand for."""
-    for option, name, known in (("reenter", reenter, REENTER), ("target", target, TARGETS)):
-        if name not in known:
-            raise unknown(f"{option} of self-correction", name, known)
-    return SelfCorrection(simple_weight, full, REENTER[reenter], TARGETS[target], **options)
+    again, against = (
+        choose("reenter of self-correction", REENTER, reenter),
+        choose("target of self-correction", TARGETS, target),
+    )
+    return SelfCorrection(simple_weight, full, again, against, **options)
 
 
 # Each is given simple_weight, full_gradient and the configuration's objective_options.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from letgo.config import Config
+from letgo.config import SMALL, Config
 from letgo.errors import unknown
 
 
@@ -16,15 +17,9 @@ def _pair(config: Config) -> dict[str, Config]:
 
 _EXTREME = Config("sudoku-extreme", "sudoku-extreme", masks="data", boards=500_000, sample_steps=1000)
 _MAZES = Config("maze", "maze", masks="data", batch=64, boards=1000, simple_weight=0.5)
-_GRAPHS = Config(
-    "connectivity",
-    "connectivity",
-    network="nlm",
-    network_options={"depth": 4},
-    masks="data",
-    batch=64,
-    boards=500_000,
-)
+_NLM: dict[str, Any] = {"network": "nlm", "network_options": {"depth": 4}}
+_GRAPHS = Config("connectivity", "connectivity", masks="data", batch=64, boards=500_000, **_NLM)
+_MASKS: dict[str, Any] = {"codec": "masked", "path": "absorbing", "network": "categorical", "objective": "masked"}
 
 PRESETS: dict[str, Config] = {
     # Table 1 at 21 clues: DDPM .31 -> .87, Tweedie .95 -> .98
@@ -41,7 +36,7 @@ PRESETS: dict[str, Config] = {
     **_pair(_GRAPHS),
     # IRED's network as released, 2 layers: as trained here it stays far below the paper (docs/decisions.md)
     **_pair(replace(_GRAPHS, name="connectivity-ired", network_options={})),
-    # Table 7, valid, pass@1: DDPM .131 -> .071, Tweedie .408 -> .905. As the paper writes it: learned by heart here
+    # Table 7, valid, pass@1: DDPM .131 -> .071, Tweedie .408 -> .905. As the paper writes it: memorised here
     **_pair(_MAZES),
     # The same mazes, each in its 8 turns and reflections, which the paper does not mention and its sources have
     **_pair(replace(_MAZES, name="maze-symmetries", symmetries=True)),
@@ -53,30 +48,13 @@ PRESETS: dict[str, Config] = {
     **_pair(Config("sudoku-bits", "sudoku", codec="bits")),
     **_pair(Config("sudoku-embedding", "sudoku", codec="embedding")),
     # Table 1's discrete reference at 21 clues: ancestral .57, confidence 1.00
-    "sudoku-d3pm": Config(
-        "sudoku-d3pm",
-        "sudoku",
-        codec="masked",
-        path="absorbing",
-        network="categorical",
-        objective="masked",
-        sample_steps=256,
-    ),
+    "sudoku-d3pm": Config("sudoku-d3pm", "sudoku", sample_steps=256, **_MASKS),
     # 4x4, no row of the paper: learned on a laptop in two minutes
     "sudoku-mini": Config(
-        "sudoku-mini",
-        "sudoku",
-        task_options={"box": 2},
-        network_options={"width": 48, "depth": 3, "heads": 3, "hidden": 96},
-        steps=4_000,
-        learning_rate=2e-3,
-        warmup=200,
-        batch=64,
-        decay=0.2,
-        boards=2_000,
-        sample_steps=50,
+        "sudoku-mini", "sudoku", {"box": 2}, network_options=SMALL, steps=4_000, learning_rate=2e-3, warmup=200,
+        batch=64, decay=0.2, boards=2_000, sample_steps=50,
     ),
-}
+}  # fmt: skip
 
 
 def preset(name: str) -> Config:

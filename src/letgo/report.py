@@ -82,6 +82,7 @@ class Report:
     version: str = __version__
     command: str | None = None
     shard: str | None = None  # "I/N": part I of N
+    whole: int | None = None  # of a part: the instances of all parts together
     outcomes: Outcomes | None = field(default=None, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -99,7 +100,7 @@ class Report:
             **{name: scores[name] for name in SCORES if name in scores},
             **{name: score for name, score in scores.items() if name not in SCORES},
             **{name: getattr(self, name) for name in ("calls", "seconds", "building_seconds", "device", "precision")},
-            **{name: getattr(self, name) for name in ("version", "command", "shard")},
+            **{name: getattr(self, name) for name in ("version", "command", "shard", "whole")},
             "outcomes": outcomes,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -112,8 +113,7 @@ class Report:
                 name: Known(v) for name, v in values.items() if isinstance(v, dict) and "n" in v
             }
             outcomes = Outcomes.from_dict(values["outcomes"]) if "outcomes" in values else None
-            if not re.fullmatch(r"\d+/\d+", values.get("shard", "0/1")):
-                raise ValueError(f"shard {values['shard']!r} is not I/N")
+            shard_of(values.get("shard", "0/1"))
             plain = {name: value for name, value in values.items() if name in known}
             return Report(**plain, scores=scores, outcomes=outcomes)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -128,26 +128,11 @@ class Report:
     @staticmethod
     def merge(parts: Sequence[Report]) -> Report:
         """The report of the whole from those of all its parts, exactly; only times and devices are put together."""
-        if not parts:
-            raise LetgoError("no reports to merge; name the files of all parts")
-        first = parts[0]
-        same = [f.name for f in fields(Report) if f.name not in PARTS]
-        for part in parts:
-            for name in same:
-                if getattr(part, name) != getattr(first, name):
-                    told = f"{getattr(first, name)!r} and {getattr(part, name)!r}"
-                    raise LetgoError(f"the parts differ in {name}: {told}; merge parts of one measurement")
-        shards, whole = _shards(parts), [part.outcomes for part in parts if part.outcomes is not None]
-        if len(whole) < len(parts):
-            raise LetgoError("a report without its outcomes cannot be merged; measure it with --shard")
-        outcomes = Outcomes.cat(whole)
-        if len(set(outcomes.number)) < len(outcomes.number):
-            raise LetgoError("the parts share instances; merge each part once")
-        if outcomes.number != list(range(len(outcomes.number))):
-            raise LetgoError("the parts leave instances out; give all of them the same --count and --data")
+        _refuse_unlike(parts)
+        outcomes = Outcomes.cat([part.outcomes for part in parts if part.outcomes is not None])
         building = [part.building_seconds for part in parts if part.building_seconds is not None]
         return replace(
-            first,
+            parts[0],
             count=len(outcomes.number),
             scores=outcomes.scores(),
             outcomes=outcomes,
@@ -155,21 +140,38 @@ class Report:
             seconds=round(math.fsum(part.seconds for part in parts), 3),
             building_seconds=round(math.fsum(building), 3) if building else None,
             device=", ".join(dict.fromkeys(part.device for part in parts)),
-            command=first.command,
-            shard=shards,
+            shard=None,
+            whole=None,
         )
 
 
-def _shards(parts: Sequence[Report]) -> str | None:
-    """None where all parts of the whole are there."""
-    given = [part.shard for part in parts]
-    if None in given:
-        raise LetgoError("a whole report needs no merging; name parts that were made with --shard")
-    pairs = [tuple(map(int, str(shard).split("/"))) for shard in given]
-    total = pairs[0][1]
-    missing = sorted(set(range(total)) - {i for i, _ in pairs})
-    if any(n != total or i >= total for i, n in pairs) or len(set(pairs)) < len(pairs):
-        raise LetgoError(f"parts {', '.join(map(str, given))} are not the parts of one whole; name each part once")
-    if missing:
-        raise LetgoError(f"part {missing[0]}/{total} is missing; measure it with --shard {missing[0]}/{total}")
-    return None
+def shard_of(text: str) -> tuple[int, int]:
+    """Part I of N, counted from 0, of the text "I/N"."""
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise LetgoError(f"--shard {text}: expected I/N with I from 0 to N - 1")
+    return int(match[1]), int(match[2])
+
+
+def _refuse_unlike(parts: Sequence[Report]) -> None:
+    """Refuse reports that are not all the parts of one measurement, each once."""
+    if not parts:
+        raise LetgoError("no reports to merge; name the files of all parts")
+    for part in parts:
+        if part.shard is None or part.outcomes is None:
+            raise LetgoError("a report without its outcomes cannot be merged; name parts that --shard made")
+        for name in (f.name for f in fields(Report) if f.name not in PARTS):
+            values = getattr(parts[0], name), getattr(part, name)
+            if values[0] != values[1]:
+                raise LetgoError(
+                    f"the parts differ in {name}: {values[0]!r} and {values[1]!r}; merge parts of one measurement"
+                )
+    shards = [shard_of(str(part.shard)) for part in parts]
+    if len({total for _, total in shards}) > 1 or len(set(shards)) < len(shards):
+        names = ", ".join(str(part.shard) for part in parts)
+        raise LetgoError(f"parts {names} are not the parts of one whole; name each part once")
+    for missing in sorted(set(range(shards[0][1])) - {index for index, _ in shards}):
+        raise LetgoError(f"part {missing}/{shards[0][1]} is missing; measure it with --shard {missing}/{shards[0][1]}")
+    numbers = sorted(number for part in parts if part.outcomes is not None for number in part.outcomes.number)
+    if numbers != list(range(parts[0].whole or len(numbers))):
+        raise LetgoError("the parts share instances or leave some out; give all of them the same --count and --data")

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -34,8 +34,8 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """One process at a time, where the system can say so; without `wait`, a folder in use is refused at once."""
-    made = not folder.exists()
+    """Keep others out of a folder, where the system can; without `wait`, a folder in use is refused at once."""
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = _lock(folder, wait)
@@ -48,7 +48,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        if made:  # what is refused leaves no empty folder
+        if new:  # what is refused leaves no empty folder
             with suppress(OSError):
                 folder.rmdir()
         if handle is not None:
@@ -57,7 +57,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def all_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Several at once, or none of them where one is in use; one folder twice is in use."""
+    """Lock several at once, or none of them where one is in use; one folder twice is in use."""
     with ExitStack() as locks:
         for folder in folders:
             locks.enter_context(locked(folder, wait=False))
@@ -144,8 +144,6 @@ class Run:
     config: Config
     state: dict[str, Any] | None = None  # as it was last saved
     instances: int = 0  # the fingerprint of those it is trained on
-    anew: bool = False  # in the place of a run of which no step was saved
-    tensorboard: Any = None
     stopped_by: str = "done"  # how the last call of `train` ended: 'done', 'time' or 'signal'
     signal: int = 0
     trained: bool = False  # whether that call took a step
@@ -191,23 +189,22 @@ class Run:
     @property
     def validation(self) -> dict[str, Any]:
         """Which weights were exported, and why; nothing where no file can say."""
-        try:
-            found = read_json(self.folder / "validation.json")
-        except LetgoError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        path = self.folder / "validation.json"
+        facts = read_json(path) if _reads(read_json, path) else {}
+        return facts if isinstance(facts, dict) else {}
 
-    def learn_from(self, instances: int) -> None:
-        """A run goes on with the instances that it began with."""
-        if self.step and self.state is not None and self.state.get("instances", instances) != instances:
-            raise LetgoError(
-                f"{self.folder} was trained on other instances than these; repeat the --data (or --boards) that it was "
-                "started with, or choose another --out"
-            )
-        self.instances = instances
+    def tidy(self, instances: int | None) -> None:
+        """Remove what a process left that was killed: half-written files, log lines beyond the saved step.
 
-    def tidy(self) -> None:
-        """Remove what a process left that was killed: half-written files, log lines beyond the saved step."""
+        A run goes on with the instances that it began with, and refuses the fingerprint of others.
+        """
+        if instances is not None:
+            if self.state is not None and self.step and self.state.get("instances", instances) != instances:
+                raise LetgoError(
+                    f"{self.folder} was trained on other instances than these; repeat the --data (or --boards) that it "
+                    "was started with, or choose another --out"
+                )
+            self.instances = instances
         for path in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoints/.*.part")):
             path.unlink(missing_ok=True)
         log = self.folder / "metrics.jsonl"
@@ -226,7 +223,6 @@ class Run:
         self.export(self.step, "ema")
         if not new:  # killed before this, a run is behind its model and trains on instead of keeping an old one
             save_state(self.folder / "state.pt", self.state)
-        self.anew = False
 
     def keep(self, step: int, **kinds: Weights) -> None:
         both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
@@ -241,16 +237,11 @@ class Run:
         except OSError as error:
             reason = error.strerror or error
             raise LetgoError(f"cannot write {path}: {reason}; what was saved before is intact") from None
-        if self.tensorboard is not None:
-            for name, value in losses.items():
-                self.tensorboard.add_scalar(name, value, step)
 
     def candidates(self) -> list[tuple[int, str]]:
         """Step and kind ('ema' or 'raw') of all weights that are here: the state's, then kept ones, latest first."""
-        paths = self.folder.glob("checkpoints/*.safetensors")
-        kept = {int(path.stem) for path in paths if path.stem.isdecimal()}
         last = [] if self.state is None else [self.step]  # in full precision, wherever that step was kept too
-        steps = [*last, *sorted(kept.difference(last), reverse=True)]
+        steps = [*last, *(step for step in reversed(_kept_steps(self.folder)) if step not in last)]
         return [(step, kind) for step in steps for kind in ("ema", "raw")]
 
     def weights(self, step: int, kind: str) -> Weights:
@@ -260,6 +251,11 @@ class Run:
         if not weights:
             raise LetgoError(f"{self.folder} keeps no {kind} weights of step {step}; train it anew")
         return weights
+
+    def network(self, step: int, kind: str) -> torch.nn.Module:
+        network = self.config.build_model()
+        network.load_state_dict(self.weights(step, kind))
+        return network
 
     def export(self, step: int, kind: str, because: dict[str, Any] | None = None) -> None:
         """Make these weights the run's model, and say so in config.json and, with the reasons, in validation.json.
@@ -295,8 +291,7 @@ class Run:
 
     def _forget(self) -> None:
         """Remove what was found for weights that are replaced."""
-        stale = self.folder.glob("checkpoints/*.safetensors") if self.anew else ()
-        for path in (self.folder / "validation.json", *self.folder.glob("tune-*.json"), *stale):
+        for path in (self.folder / "validation.json", *self.folder.glob("tune-*.json")):
             path.unlink(missing_ok=True)
 
     def _repair(self) -> None:
@@ -305,24 +300,26 @@ class Run:
         model, config = _reads(load_weights, self.model), self.folder / "config.json"
         if self.state is None or (model and _reads(_config, config)):
             return
-        step, kind = self.validation.get("step", 0), "raw" if self.validation.get("weights") == "raw" else "ema"
+        choice = self.validation
+        step, kind = choice.get("step", 0), "raw" if choice.get("weights") == "raw" else "ema"
         if model:
             write_json(config, {**self.config.as_dict(), "weights": kind})
             return
         self.model.unlink(missing_ok=True)
-        if self.validation and _reads(self.weights, step, kind):
-            self.export(step, kind)
-            return
-        if (self.folder / "validation.json").exists():  # what it names is gone
-            self._forget()
-        self.export(self.step, "ema")
+        if not choice or not _reads(self.weights, step, kind):
+            step, kind = self.step, "ema"
+            if (self.folder / "validation.json").exists():  # what it names is gone
+                self._forget()
+        self.export(step, kind)
 
 
 def _to_train(config: Config, folder: Path) -> Run:
     """A run that goes on where it stopped, or a new one where nothing is."""
     state = load_state(folder / "state.pt") if (folder / "state.pt").exists() else None
     if state is not None and state["step"] == 0 and Config.from_dict(state["config"]) != config:
-        return Run(folder, config, anew=True)  # it ran out of memory, perhaps
+        for path in folder.glob("checkpoints/*.safetensors"):  # no step was saved: it ran out of memory, perhaps
+            path.unlink()
+        return Run(folder, config)
     if state is not None:
         _check_same_run(config, state, folder)
     elif any((folder / name).exists() for name in ("model.safetensors", "metrics.jsonl")):
@@ -351,13 +348,6 @@ def _check_same_run(config: Config, state: dict[str, Any], folder: Path) -> None
         )
 
 
-def best_of(shares: Sequence[float], count: int) -> int:
-    """The place of the largest share of `count` boards; the first stays unless led by more than a standard error."""
-    error = math.sqrt(max(shares[0] * (1 - shares[0]), 1 / count) / count)
-    best = shares.index(max(shares))
-    return best if shares[best] > shares[0] + error else 0
-
-
 def _config(path: Path) -> Config:
     return Config.from_dict(read_json(path))
 
@@ -370,6 +360,10 @@ def _reads(read: Callable[..., object], *what: Any) -> bool:
     return True
 
 
+def _kept_steps(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("checkpoints/*.safetensors") if path.stem.isdecimal())
+
+
 def _step_of(line: str) -> float:
     """Of a line of the log; of half a line, beyond all steps."""
     try:
@@ -380,10 +374,8 @@ def _step_of(line: str) -> float:
 
 def _is_setting(best: object) -> bool:
     """A sigma, and a tau_start where the rule has one."""
-    if not isinstance(best, dict):
-        return False
-    numbers = [best.get("sigma")] + ([best["tau_start"]] if best.get("tau_start") is not None else [])
-    return all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+    numbers = [best.get("sigma"), best.get("tau_start")] if isinstance(best, dict) else [None]
+    return type(numbers[0]) in (int, float) and type(numbers[-1]) in (int, float, type(None))
 
 
 def shipped() -> list[str]:
@@ -416,11 +408,18 @@ def locate(model: str) -> tuple[Path, int | None]:
     if model.startswith("hub:"):
         return _from_hub(model.removeprefix("hub:")), None
     folder, _, step = model.rpartition("@")
-    if folder and step.isdigit():
-        if own_name(folder) in shipped():
-            raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
-        return _run_folder(folder), int(step)
-    return _run_folder(model), None
+    name, at = (folder, int(step)) if folder and step.isdigit() else (model, None)
+    if at is not None and own_name(name) in shipped():
+        raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
+    if is_folder(Path(name)):
+        return Path(name), at
+    listing = ", ".join(shipped()) or "none"
+    if name in PRESETS:
+        raise LetgoError(
+            f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
+            f"and name that folder (shipped: {listing})"
+        )
+    raise unknown("model or run folder", name, shipped(), f"shipped models: {listing}")
 
 
 def is_folder(path: Path) -> bool:
@@ -428,18 +427,6 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:  # a name too long for a file, such as a maze
         return False
-
-
-def _run_folder(name: str) -> Path:
-    path = Path(name)
-    if is_folder(path):
-        return path
-    if name in PRESETS:
-        raise LetgoError(
-            f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
-            f"and name that folder (shipped: {', '.join(shipped()) or 'none'})"
-        )
-    raise unknown("model or run folder", name, shipped(), f"shipped models: {', '.join(shipped()) or 'none'}")
 
 
 def _from_hub(identifier: str) -> Path:
@@ -475,8 +462,8 @@ def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
     else:
         path = folder / "checkpoints" / f"{step}.safetensors"
         if not path.is_file():
-            kept = sorted(int(p.stem) for p in path.parent.glob("*.safetensors") if p.stem.isdigit())
-            raise LetgoError(f"{folder} keeps no step {step}; it has {', '.join(map(str, kept)) or 'none'}")
+            steps = ", ".join(map(str, _kept_steps(folder))) or "none"
+            raise LetgoError(f"{folder} keeps no step {step}; it has {steps}")
         weights = load_weights(path, "ema.")
     try:
         network.load_state_dict(weights)

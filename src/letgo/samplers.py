@@ -55,10 +55,19 @@ RULES: dict[str, RuleKind] = {
 }
 
 
+BEST = ("tweedie", "confidence")  # of each family
+
+
 def rule_kind(name: str) -> RuleKind:
     if name not in RULES:
         raise unknown("rule", name, RULES)
     return RULES[name]
+
+
+def fitting(path: Path, codec: Codec) -> list[str]:
+    """The rules that fit a model, the one that suits it best at first."""
+    names = [name for name, kind in RULES.items() if kind.fits(path, codec)]
+    return sorted(names, key=lambda name: name not in BEST)
 
 
 @dataclass(frozen=True)
@@ -119,8 +128,7 @@ class Sampler:
     def check(self, path: Path, codec: Codec) -> None:
         """A rule that does not fit a model is refused by the names of those that do."""
         if not RULES[self.rule].fits(path, codec):
-            fitting = ", ".join(name for name, kind in RULES.items() if kind.fits(path, codec))
             raise LetgoError(
                 f"rule '{self.rule}' does not fit a model with {type(path).__name__} and {type(codec).__name__}; "
-                f"choose one of {fitting}"
+                f"choose one of {', '.join(fitting(path, codec))}"
             )

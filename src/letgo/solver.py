@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from letgo.machine import cpu_threads, pick_device, pick_precision
 from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_json
-from letgo.samplers import Sampler, rule_kind
+from letgo.samplers import Sampler, fitting, rule_kind
 from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
 from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
@@ -77,9 +78,13 @@ class Solver:
         return {name: best[name] for name in takes if best.get(name) is not None}
 
     def sampler(
-        self, rule: str = "tweedie", steps: int | None = None, regime: str | None = None, **settings: Any
+        self, rule: str | None = None, steps: int | None = None, regime: str | None = None, **settings: Any
     ) -> Sampler:
-        """A rule with the settings that are given, else those tuned for the regime, and the model's own steps."""
+        """A rule with the settings that are given, else those tuned for the regime, and the model's own steps.
+
+        Without a rule it is Tweedie reprojection, or what suits a model of another kind.
+        """
+        rule = rule or fitting(self.path, self.codec)[0]
         given = {name: value for name, value in settings.items() if value is not None}
         sampler = Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
         sampler.check(self.path, self.codec)
@@ -207,7 +212,7 @@ class Solver:
     def solve(
         self,
         puzzles: Sequence[str] | Problem,
-        rule: str = "tweedie",
+        rule: str | None = None,
         steps: int | None = None,
         tries: int = 1,
         seed: int = 0,
@@ -283,7 +288,7 @@ class Solver:
     def trajectory(
         self,
         puzzle: str | Problem,
-        rule: str = "tweedie",
+        rule: str | None = None,
         steps: int | None = None,
         seed: int = 0,
         attempt: int = 0,
@@ -316,8 +321,8 @@ class Solver:
         return "gen" if "gen" in self.task.regimes else "0"
 
     def generation_rule(self) -> str:
-        """The rule that draws most valid boards from nothing, as the model's card has it; or Tweedie."""
-        return str(self.card.get("generation_rule", "tweedie"))
+        """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best."""
+        return str(self.card.get("generation_rule") or fitting(self.path, self.codec)[0])
 
     @property
     def card(self) -> dict[str, Any]:
@@ -339,8 +344,12 @@ class Solver:
 
 
 def load(
-    model: str | Path, device: str | torch.device = "cpu", fast: bool = True, threads: int = 1, precision: str = "auto"
+    model: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    fast: bool = True,
+    threads: int = 1,
+    precision: str = "auto",
 ) -> Solver:
-    """A shipped name, a run folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
-    config, network, folder = load_model(str(model))
+    """Load a shipped name, a run or its folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
+    config, network, folder = load_model(os.fspath(model))
     return Solver(config, network, device, folder, fast, threads, precision)

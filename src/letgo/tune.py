@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from letgo.errors import LetgoError
-from letgo.runs import Run, Weights, best_of
-from letgo.samplers import Sampler, rule_kind
+from letgo.runs import Run
+from letgo.samplers import RULES, Sampler, rule_kind
 from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
 
@@ -19,34 +21,17 @@ LONG = 500  # steps from which on the grids are those of Sudoku-Extreme's 1000 s
 SIGMAS = {"em": (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35), "em-decay": (3.0, 5.0, 7.0, 10.0, 14.0)}
 LONG_SIGMAS = {"em": (0.06, 0.1, 0.14, 0.18, 0.22, 0.26), "em-decay": (7.0, 10.0, 14.0, 20.0, 28.0)}
 TAU_STARTS = (0.6, 0.7, 0.8)
-QUICK_SIGMAS = {"em": (0.1, 0.2, 0.3), "em-decay": (5.0, 7.0, 10.0)}
-QUICK_LONG_SIGMAS = {"em": (0.12, 0.18, 0.24), "em-decay": (14.0, 20.0)}
-QUICK_TAU_STARTS = (0.7, 0.8)
 
-
-def default_grid(rule: str, steps: int, quick: bool = False) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """sigma and tau_start to try, around the settings that the paper found."""
-    if quick:
-        return (QUICK_LONG_SIGMAS if steps >= LONG else QUICK_SIGMAS)[rule], QUICK_TAU_STARTS
-    return (LONG_SIGMAS if steps >= LONG else SIGMAS)[rule], TAU_STARTS
+Values = tuple[float, ...]
 
 
 def grid_of(
-    solver: Solver,
-    rule: str,
-    sigmas: tuple[float, ...] | None = None,
-    tau_starts: tuple[float, ...] | None = None,
-    steps: int | None = None,
-    quick: bool = False,
+    solver: Solver, rule: str, sigmas: Values | None = None, tau_starts: Values | None = None, steps: int | None = None
 ) -> list[Sampler]:
-    """The samplers to try: the given values, else the default grid, with the smaller sigma first."""
-    usual_sigmas, usual_taus = default_grid(rule, solver.steps(steps), quick)
-    taus: tuple[float | None, ...] = (tau_starts or usual_taus) if "tau_start" in rule_kind(rule).takes else (None,)
-    return [
-        solver.sampler(rule, steps, sigma=sigma, tau_start=tau)
-        for sigma in sorted(sigmas or usual_sigmas)
-        for tau in taus
-    ]
+    """The samplers to try, by default around the settings that the paper found; the smaller sigma first."""
+    taus = (tau_starts or TAU_STARTS) if "tau_start" in rule_kind(rule).takes else (None,)
+    sigmas = sigmas or (LONG_SIGMAS if solver.steps(steps) >= LONG else SIGMAS)[rule]
+    return [solver.sampler(rule, steps, sigma=sigma, tau_start=tau) for sigma in sorted(sigmas) for tau in taus]
 
 
 def tune(
@@ -94,42 +79,51 @@ def _best(grid: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def advice(table: dict[str, Any]) -> str:
-    """What a user should know of the best setting: that it lies at the edge of what was tried, or is worth nothing."""
+    """What a user should know of the best setting: that it lies at the edge of the grid, or is worth nothing."""
     best = table["best"]
     if not best["validity"]:
         return "no setting gave a valid board; train longer, or sample with more --steps"
     edges, options = [], []
     for key in ("sigma", "tau_start"):
-        tried = {row[key] for row in table["grid"]}
-        if len(tried) > 1 and best[key] in (min(tried), max(tried)):
-            end = "least" if best[key] == min(tried) else "largest"
+        values = {row[key] for row in table["grid"]}
+        if len(values) > 1 and best[key] in (min(values), max(values)):
+            end = "least" if best[key] == min(values) else "largest"
             edges.append(f"{key} {best[key]:g} is the {end} that was tried")
             options.append(f"--{key.replace('_', '-')}s")
     return f"{'; '.join(edges)}; others may do better: {', '.join(options)}" if edges else ""
 
 
 def pick_checkpoint(
-    build: Callable[[Weights], Solver],
     run: Run,
+    candidates: list[tuple[int, str]],
+    build: Callable[[nn.Module], Solver],
     problem: Problem,
     steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Solver, dict[str, Any]] | None:
-    """The solver with the weights that Euler does best with; None where the folder keeps no choice of them."""
-    candidates, rows = run.candidates(), []
-    if not candidates:
-        return None
+) -> dict[str, Any]:
+    """The step and kind of the weights that Euler does best with, and the scores of all candidates.
+
+    Ancestral sampling takes its place where the path is discrete.
+    """
+    rows, rule = [], "euler"
     for step, kind in candidates:
-        solver = build(run.weights(step, kind))
-        value = float(_valid(solver, problem, solver.sampler("euler", steps), seed, batch).mean())
+        solver = build(run.network(step, kind))
+        rule = next(name for name in ("euler", "ancestral") if RULES[name].fits(solver.path, solver.codec))
+        value = float(_valid(solver, problem, solver.sampler(rule, steps), seed, batch).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
-    best = best_of([row["validity"] for row in rows], len(problem))
-    picked = {**rows[best], "rule": "euler", "count": len(problem), "seed": seed, "scores": rows}
-    return build(run.weights(*candidates[best])), picked
+    best = rows[best_of([row["validity"] for row in rows], len(problem))]
+    return {**best, "rule": rule, "count": len(problem), "seed": seed, "scores": rows}
+
+
+def best_of(shares: Sequence[float], count: int) -> int:
+    """The place of the largest share of `count` boards; the first stays unless led by more than a standard error."""
+    error = math.sqrt(max(shares[0] * (1 - shares[0]), 1 / count) / count)
+    best = shares.index(max(shares))
+    return best if shares[best] > shares[0] + error else 0
 
 
 def _valid(solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None) -> torch.Tensor:

@@ -75,9 +75,12 @@ class Catalog:
         """The model asked for; a task's own model has the task's name."""
         self.wait()
         if model is None:
-            fitting = [name for name, card in self.cards.items() if card.task == (task or "sudoku")]
+            from letgo.tasks import USUAL as task_of_no_name
+
+            wanted = task or task_of_no_name
+            fitting = [name for name, card in self.cards.items() if card.task == wanted]
             if not fitting:
-                raise UnknownModel(f"no model for {task or 'sudoku'} here; GET /api/models lists what there is")
+                raise UnknownModel(f"no model for {wanted} here; GET /api/models lists what there is")
             model = task if task in fitting else fitting[0]
         if model not in self.solvers:
             raise UnknownModel(f"no model '{model}' here; choose one of {', '.join(self.solvers) or 'none'}")

@@ -1,17 +1,21 @@
-"""Seconds, bytes, and what the device could do at best."""
+"""Seconds, bytes, FLOPs, and what the device could do at best."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Key = TypeVar("Key")
+Say = Callable[[str], None]
 
 
 def synchronize(device: torch.device) -> None:
@@ -31,7 +35,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def race(works: dict[Key, Callable[[], object]], repeats: int, device: torch.device) -> dict[Key, list[float]]:
-    """Each in turn, again and again: what slows the machine down for a while slows all of them."""
+    """Run each in turn, again and again: what slows the machine down for a while slows all of them."""
     taken: dict[Key, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
@@ -87,10 +91,42 @@ class Memory:
         return torch.cuda.max_memory_allocated() - self.before if self.device.type == "cuda" else None
 
 
-def process_peak() -> int | None:
-    """The largest resident size of this process so far, in bytes."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+@dataclass(frozen=True)
+class Case:
+    """One way to do the work: `advance` takes so many steps, each of `flops` FLOPs a model."""
+
+    labels: dict[str, Any]  # as its row names it
+    advance: Callable[[int], object]
+    flops: int
+    peak: float  # FLOP/s of the device in this precision
+    models: int = 1
+    warm_up: int | None = None  # steps before timing; None: as many as are timed
+
+
+def measure(
+    works: Iterable[Case], captures: Callable[[], int], steps: int, repeats: int, device: torch.device, say: Say
+) -> list[dict[str, Any]]:
+    """A row of figures for each case, timed in turns; `captures` counts CUDA graphs captured so far.
+
+    A generator builds each case when its turn to warm up comes: what it allocates counts as its memory.
+    """
+    cases: list[Case] = []
+    notes: list[dict[str, Any]] = []
+    memory = Memory(device)
+    for case in works:
+        say(f"{', '.join(case.labels.values())}: warming up")
+        first = seconds(partial(case.advance, case.warm_up or steps), device)
+        notes.append({"warm_up_seconds": round(first, 2), "peak_memory": memory.peak()})
+        cases.append(case)
+        memory = Memory(device)
+    before = builds() + captures()
+    say(f"{repeats} times {steps} steps of each")
+    taken = race({i: partial(case.advance, steps) for i, case in enumerate(cases)}, repeats, device)
+    rebuilt, rows = builds() + captures() - before, []
+    for case, times, note in zip(cases, taken.values(), notes, strict=True):
+        ms = [1e3 * taken / steps / case.models for taken in times]
+        speed = 1e3 * case.flops / median(ms)
+        figures = {"ms": median(ms), "low": min(ms), "high": max(ms)}
+        share = {"tflops": speed / 1e12, "share_of_peak": speed / case.peak}
+        rows.append({**case.labels, "models": case.models, **figures, **share, **note, "rebuilt": rebuilt})
+    return rows

@@ -1,18 +1,44 @@
-"""A bench's JSON, and the same as a table for a reader."""
+"""What a step costs on paper, a bench's JSON, and the same as a table for a reader."""
 
 from __future__ import annotations
 
-from statistics import median
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from letgo import __version__
+from letgo.bench.clock import copy_bandwidth
 from letgo.config import Config
 from letgo.machine import device_name
+from letgo.objectives import simple_rows
+from letgo.tasks import Problem
 
 
-def head(what: str, config: Config, device: torch.device, peak: float, bandwidth: float) -> dict[str, Any]:
+def board_flops(config: Config, problem: Problem, backward: bool = False) -> int:
+    """FLOPs of a forward pass (and a backward one) of one board: matrix products and attention, plain network."""
+    network, state = config.build_model(), config.build_codec().encode(problem.solution[:1])
+    context, counter = None if problem.context is None else problem.context[:1].float(), FlopCounterMode(display=False)
+    with counter, torch.set_grad_enabled(backward), sdpa_kernel(SDPBackend.MATH):  # as products, which it can count
+        x0_hat = network(state, torch.full((1, 1, 1), 0.5), context)
+        if backward:
+            x0_hat.square().mean().backward()
+    return counter.get_total_flops()
+
+
+def step_flops(config: Config, problem: Problem) -> int:
+    """FLOPs of an optimiser step: Eq. 4, or Eq. 9 as App. C or Algorithm 2 has it."""
+    both = board_flops(config, problem, backward=True)
+    if config.objective == "simple":
+        return config.batch * both
+    if config.full_gradient:
+        return 2 * config.batch * both
+    rows = config.batch + simple_rows(config.simple_weight, config.batch)
+    return config.batch * board_flops(config, problem) + rows * both
+
+
+def head(what: str, config: Config, device: torch.device, peak: float) -> dict[str, Any]:
     return {
         "bench": what,
         "preset": config.name,
@@ -21,56 +47,29 @@ def head(what: str, config: Config, device: torch.device, peak: float, bandwidth
         "torch": torch.__version__,
         "version": __version__,
         "matmul_peak_tflops": peak / 1e12,
-        "copy_gb_per_second": bandwidth / 1e9,
+        "copy_gb_per_second": copy_bandwidth(device) / 1e9,
     }
-
-
-def spread(name: str, values: list[float]) -> dict[str, Any]:
-    return {name: median(values), "low": min(values), "high": max(values)}
-
-
-def share(flops_per_second: float, peak: float) -> dict[str, float]:
-    return {"tflops": flops_per_second / 1e12, "share_of_peak": flops_per_second / peak}
 
 
 def summary(report: dict[str, Any]) -> str:
     """The report as a table for a reader."""
-    size = f"batch {report['batch']}" + (
-        f", ours {report['seeds']} models stacked" if report.get("seeds", 1) > 1 else ""
-    )
+    train, models = report["bench"] == "train", report.get("seeds", 1)
+    size = f"batch {report['batch']}" + (f", ours {models} models stacked" if models > 1 else "")
     lines = [
         f"{report['bench']} {report['preset']}, {size}, {report['weights']} weights; {report['device']}, "
         f"{report['threads']} thread(s), torch {report['torch']}",
         f"large product {report['matmul_peak_tflops']:.3g} TFLOP/s, copy {report['copy_gb_per_second']:.3g} GB/s; "
         f"median of {report['repeats']} x {report['steps_each']} steps",
+        f"{'':26}{'ms/step':>9}{'' if train else ' board-steps/s':>14}{'TFLOP/s':>9}{'of peak':>9}{'memory':>10}"
+        f"{'warm-up':>10}{'rebuilt':>9}",
     ]
-    train = report["bench"] == "train"
-    head = f"{'':26}{'ms/step':>9}{'' if train else ' board-steps/s':>14}{'TFLOP/s':>9}{'of peak':>9}{'memory':>10}"
-    lines.append(head + f"{'warm-up':>10}{'rebuilt':>9}")
     for row in report["rows"]:
-        name = f"{row['objective']}, {row['path']}" if train else row["path"]
-        name += f", {row['precision']}" if "precision" in row else ""
-        if "ms" not in row:
-            lines.append(f"{name:26}{row['note']}")
-            continue
+        name = ", ".join(row[key] for key in ("objective", "path", "precision") if key in row)
         speed = "" if train else f"{row['board_steps_per_second']:,.0f}"
         memory = "-" if row["peak_memory"] is None else f"{row['peak_memory'] / 2**20:,.0f} MiB"
         lines.append(
             f"{name:26}{row['ms']:>9.3f}{speed:>14}{row['tflops']:>9.3g}{row['share_of_peak']:>9.1%}{memory:>10}"
             f"{row['warm_up_seconds']:>8.1f} s{row['rebuilt']:>9}"
         )
-    if train:
-        for objective, floor in report["floor_ms"].items():
-            lines.append(
-                f"floors, {objective}: {floor['arithmetic']:.3g} ms of arithmetic, {floor['bytes']:.3g} ms of bytes"
-            )
-    else:
-        floor = report["floor_board_steps_per_second"]
-        lines.append(f"floors: {floor['arithmetic']:,.0f} board-steps/s by arithmetic, {floor['bytes']:,.0f} by bytes")
-        for row in report["rows"]:
-            if "difference" in row:
-                lines.append(f"same noise, same weights: the two loops end {row['difference']:.1e} apart (CPU, fp32)")
-    if report["process_peak_memory"] is not None:
-        lines.append(f"largest size of this process: {report['process_peak_memory'] / 2**20:,.0f} MiB")
     lines += [f"{name}: {ratio:.2f}" for name, ratio in report["ratios"].items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *report.get("notes", [])])

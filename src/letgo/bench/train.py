@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from statistics import median
 from typing import Any
 
 import torch
 
-from letgo.bench.clock import Memory, builds, copy_bandwidth, matmul_peak, process_peak, race, seconds
-from letgo.bench.report import head, share, spread
-from letgo.bench.work import Work
+from letgo.bench.clock import Case, Say, matmul_peak, measure
+from letgo.bench.report import head, step_flops
 from letgo.config import Config
 from letgo.rng import data_rng
 from letgo.training.data import TrainingData
@@ -30,66 +28,36 @@ def bench_train(
     steps: int | None = None,
     repeats: int = 5,
     seeds: int = 1,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
 ) -> dict[str, Any]:
     """Milliseconds per optimiser step and model, warm, of both objectives; ours with `seeds` models stacked."""
     gpu = device.type == "cuda"
-    task = config.build_task()
-    problem = task.generate(BOARDS, data_rng(0, "train"), "train")
-    data = TrainingData.of(problem, config.masks, device)
-    half = gpu and config.precision in ("auto", "bf16", "fp16")
-    work, peak = Work.of(config, problem[:1], half), matmul_peak(device)
+    steps = steps or (200 if gpu else 10)
+    problem = config.build_task().generate(BOARDS, data_rng(0, "train"), "train")
+    data, peak = TrainingData.of(problem, config.masks, device), matmul_peak(device)
+    flops = {o: step_flops(replace(config, objective=o), problem) for o in OBJECTIVES}
     paths = ("ours", "plain") if gpu or seeds > 1 else ("plain",)
-    runs: dict[tuple[str, str], Trainer] = {}
-    notes: dict[tuple[str, str], dict[str, Any]] = {}
-    for objective, path in product(OBJECTIVES, paths):
-        say(f"{objective}, {path}: warming up")
-        memory, ours, case = Memory(device), path == "ours", replace(config, objective=objective)
-        trainer = Trainer.of(case, data, None if ours else False, range(seeds) if ours else ())
-        warm = WARM_STEPS + 4 if gpu and ours else 3
-        first = seconds(partial(_advance, trainer, warm), device)
-        notes[objective, path] = {"warm_up_seconds": round(first, 2), "peak_memory": memory.peak()}
-        runs[objective, path] = trainer
-        if steps is None:  # half a second where a step is short
-            steps = 200 if gpu else max(1, min(50, round(0.5 * warm / first)))
-    assert steps is not None
-    before = builds() + sum(trainer.captures for trainer in runs.values())
-    say(f"{repeats} times {steps} steps of each")
-    taken = race({key: partial(_advance, trainer, steps) for key, trainer in runs.items()}, repeats, device)
-    rebuilt = builds() + sum(trainer.captures for trainer in runs.values()) - before
-    rows: list[dict[str, Any]] = []
-    for (objective, path), times in taken.items():
-        models = len(runs[objective, path].seeds)
-        per_step = [1e3 * second / steps / models for second in times]
-        flops = work.step_flops(replace(config, objective=objective))
-        rows.append({
-            "objective": objective,
-            "path": path,
-            "models": models,
-            **spread("ms", per_step),
-            **share(flops / (median(per_step) / 1e3), peak),
-            **notes[objective, path],
-            "rebuilt": rebuilt,
-        })  # fmt: skip
-    memory_used = process_peak()
-    bandwidth = copy_bandwidth(device)  # last: its buffers are larger than all else on a CPU
-    counted = {o: replace(config, objective=o) for o in OBJECTIVES}
+    trainers: list[Trainer] = []
+
+    def cases() -> Iterator[Case]:
+        for objective, path in product(OBJECTIVES, paths):
+            mine = (None, range(seeds)) if path == "ours" else (False, (0,))
+            trainer = Trainer.of(replace(config, objective=objective), data, *mine)
+            trainers.append(trainer)
+            labels, warm_up = {"objective": objective, "path": path}, WARM_STEPS + 4 if gpu and path == "ours" else 3
+            yield Case(labels, partial(_advance, trainer), flops[objective], peak, len(trainer.seeds), warm_up)
+
+    rows = measure(cases(), lambda: sum(trainer.captures for trainer in trainers), steps, repeats, device, say)
     return {
-        **head("train", config, device, peak, bandwidth),
+        **head("train", config, device, peak),
         "weights": "freshly drawn",
         "batch": config.batch,
         "seeds": seeds,
         "steps_each": steps,
         "repeats": repeats,
-        "step_flops": {o: work.step_flops(c) for o, c in counted.items()},
-        "step_bytes": {o: work.step_bytes(c) for o, c in counted.items()},
-        "floor_ms": {
-            o: {"arithmetic": 1e3 * work.step_flops(c) / peak, "bytes": 1e3 * work.step_bytes(c) / bandwidth}
-            for o, c in counted.items()
-        },
+        "step_flops": flops,
         "rows": rows,
-        "ratios": _train_ratios(rows),
-        "process_peak_memory": memory_used,
+        "ratios": _ratios({(row["objective"], row["path"]): row["ms"] for row in rows}, paths),
     }
 
 
@@ -98,13 +66,7 @@ def _advance(trainer: Trainer, steps: int) -> None:
         trainer.step()
 
 
-def _train_ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
-    ms = {(row["objective"], row["path"]): row["ms"] for row in rows}
-    ratios = {}
-    for objective in OBJECTIVES:
-        if (objective, "ours") in ms:
-            ratios[f"plain / ours, {objective}"] = ms[objective, "plain"] / ms[objective, "ours"]
-    for path in ("ours", "plain"):
-        if ("simple", path) in ms:
-            ratios[f"self-correction / simple, {path}"] = ms["self-correction", path] / ms["simple", path]
+def _ratios(ms: dict[tuple[str, str], float], paths: tuple[str, ...]) -> dict[str, float]:
+    ratios = {f"plain / ours, {o}": ms[o, "plain"] / ms[o, "ours"] for o in OBJECTIVES if "ours" in paths}
+    ratios |= {f"self-correction / simple, {p}": ms["self-correction", p] / ms["simple", p] for p in paths}
     return ratios | {"self-correction / simple, App. C": APPENDIX_C}

@@ -34,8 +34,13 @@ def run(args: argparse.Namespace) -> int:
         from letgo.app.server import create_app
     except ImportError as error:
         raise LetgoError(f"the page needs fastapi and uvicorn ({error}); pip install fastapi uvicorn") from None
-    if args.model or args.device != "cpu":
-        _refuse_broken(args.model or [], args.device)
+    if args.model or args.device != "cpu":  # what is broken is said now, not to whoever opens the page
+        from letgo.machine import pick_device
+        from letgo.runs import load_model
+
+        pick_device(args.device)
+        for model in args.model or []:
+            load_model(model)
     listener = listen(args.host, args.port)
     port = listener.getsockname()[1]
     app = create_app(args.model or [], args.device, args.queue, args.host, args.allow_host or [])
@@ -64,16 +69,6 @@ def polite(server: Any, hang_up: Callable[[], None]) -> Any:
 
     server.shutdown = hang_up_then_shutdown
     return server
-
-
-def _refuse_broken(models: list[str], device: str) -> None:
-    """A folder that cannot be read, or a device that is not there, is said now, not to whoever opens the page."""
-    from letgo.machine import pick_device
-    from letgo.runs import load_model
-
-    pick_device(device)
-    for model in models:
-        load_model(model)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 
@@ -32,15 +31,13 @@ def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
     from letgo.machine import pick_device
     from letgo.presets import preset
-    from letgo.runs import write_json
 
     refuse_unwritable(args.out)
     config, device = preset(args.preset), pick_device(args.device)
     torch.set_num_threads(args.threads)
-    watched = not args.quiet and (args.progress or sys.stderr.isatty())
 
     def say(text: str) -> None:
-        if watched:
+        if not args.quiet and (args.progress or sys.stderr.isatty()):
             print(text, file=sys.stderr)
 
     if args.what == "train":
@@ -50,8 +47,5 @@ def run(args: argparse.Namespace) -> int:
         raise LetgoError("--seeds is for `letgo bench train`; sampling has one model")
     else:
         report = bench_sample(config, device, args.batch, args.steps, args.repeats, args.threads, args.precision, say)
-    report = {**report, "command": args.command_line}
-    if args.out:
-        write_json(args.out, report)
-    print(json.dumps(report, indent=2) if args.json else summary(report))
+    options.publish({**report, "command": args.command_line}, args, summary)
     return 0

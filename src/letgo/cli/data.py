@@ -16,42 +16,28 @@ FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "Make, fetch and check data files."
     actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check")
-    for add in (_add_make, _add_fetch, _add_check):
-        action = add(actions)
-        flag(action, "--quiet", "no progress")
-        flag(action, "--debug", "show the traceback of an error")
-
-
-def _add_make(actions: Any) -> argparse.ArgumentParser:
     make = actions.add_parser("make", help="write solved instances of a task")
     make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
     make.add_argument("--count", type=boards, required=True, metavar="N")
     make.add_argument("--seed", type=at_least(0), default=0, metavar="S")
     make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
     make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
-    make.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
     flag(make, "--force", "replace an existing file")
     flag(make, "--progress", "show progress even where stderr is no terminal")
-    flag(make, "--json", "one JSON object on stdout")
-    return make
-
-
-def _add_fetch(actions: Any) -> argparse.ArgumentParser:
     fetch = actions.add_parser("fetch", help="download a data set from the Hugging Face hub")
     fetch.add_argument("name", metavar="{" + ",".join(FETCHED) + "}")
     fetch.add_argument("--out", metavar="DIR", help="default data/NAME")
     flag(fetch, "--force", "fetch again what is there already")
-    return fetch
-
-
-def _add_check(actions: Any) -> argparse.ArgumentParser:
     check = actions.add_parser("check", help="read a data file, report what is in it or its first fault")
     check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' reads puzzle lines from stdin")
     check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
-    check.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
     check.add_argument("--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (200)")
-    flag(check, "--json", "one JSON object on stdout")
-    return check
+    for action in (make, check):
+        action.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
+        flag(action, "--json", "one JSON object on stdout")
+    for action in (make, fetch, check):
+        flag(action, "--quiet", "no progress")
+        flag(action, "--debug", "show the traceback of an error")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,19 +57,14 @@ def _make(args: argparse.Namespace) -> int:
     task = sized_task(args.task, args.size)
     check_suffix(args.out, task)  # both before the work, which may take minutes
     refuse_to_overwrite(args.out, args.force)
-    meta = {
-        "task": task.name,
-        "size": args.size,
-        "regime": args.regime or source_of(task).usual,
-        "seed": args.seed,
-        "count": args.count,
-        "version": __version__,
-    }
+    regime = args.regime or source_of(task).usual
+    meta = {"task": task.name, "size": args.size, "regime": regime, "seed": args.seed, "count": args.count}
+    meta["version"] = __version__
     progress = Progress(f"making {task.name}", forced=args.progress, quiet=args.quiet)
     problem = make(task, args.count, args.seed, args.regime, progress)
     save(args.out, problem, task, meta, args.force)
-    wrote = f"{args.out}: {args.count} instances of {task.name} ({meta['regime']})"
-    print(json.dumps({"file": args.out, **meta}) if args.json else wrote)
+    text = f"{args.out}: {args.count} instances of {task.name} ({regime})"
+    print(json.dumps({"file": args.out, **meta}) if args.json else text)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
@@ -15,8 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", required=True, help=options.RULES)
     parser.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
     parser.add_argument("--count", type=options.boards, default=2000, help="instances (default 2000)")
-    passes = "k of pass@k, and of the network's own choice"
-    parser.add_argument("--passes", type=options.at_least(1), default=1, help=passes)
+    parser.add_argument("--passes", type=options.at_least(1), default=1, help="k of pass@k, and of the chosen board")
     parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
     parser.add_argument("--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them")
     options.report(parser)
@@ -33,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from letgo.data.source import source_of
     from letgo.evaluation import evaluate_model
     from letgo.progress import Progress
-    from letgo.runs import own_name, write_json
+    from letgo.runs import own_name
     from letgo.solver import load
 
     refuse_unwritable(args.out)
@@ -43,12 +41,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"letgo: {remark}", file=sys.stderr)
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
     names = ("rule", "regime", "steps", "count", "passes", "seed", "data", "shard", "batch")
-    given: dict[str, Any] = {name: getattr(args, name) for name in names} | options.settings(args)
-    measured = evaluate_model(solver, **given, progress=show)
+    words: dict[str, Any] = {name: getattr(args, name) for name in names} | options.settings(args)
+    measured = evaluate_model(solver, **words, progress=show)
     report = replace(measured, model=own_name(args.model), command=args.command_line).as_dict()
-    if args.out:
-        write_json(args.out, report)
-    print(json.dumps(report, indent=2) if args.json else summary(report))
+    options.publish(report, args, summary)
     if report["codeword_distance"]["value"] is None and not args.quiet:
         print(f"letgo: the sampler diverged: {report['steps']} steps are too few for this sigma", file=sys.stderr)
     return 0

@@ -14,8 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=options.boards, default=1, help="boards (default 1)")
     parser.add_argument("--model", help=options.MODEL)
     parser.add_argument("--rule", help="default: what draws most valid boards, by the model's card")
-    tries = "of so many, what the network believes most"
-    parser.add_argument("--tries", type=options.at_least(1), default=1, help=tries)
+    parser.add_argument("--tries", type=options.at_least(1), default=1, help="of so many, the likeliest to the network")
     options.flag(parser, "--json", "one object with boards, their validity and the rate")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
@@ -43,10 +42,7 @@ def run(args: argparse.Namespace) -> int:
                           "valid": valid.tolist()}))  # fmt: skip
         return 0
     for i, line in enumerate(lines):
-        if args.show:
-            print(solver.task.draw(boards[i : i + 1], problem[i : i + 1]))
-        else:
-            print(line)
+        print(solver.task.draw(boards[i : i + 1], problem[i : i + 1]) if args.show else line)
     if not args.quiet:
         invalid = int((~valid).sum())
         clues = "; it never saw a board without clues" if solver.config.masks == "data" else ""

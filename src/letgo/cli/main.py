@@ -19,16 +19,16 @@ from letgo.errors import LetgoError, unknown
 
 VERBS = {  # each is a module of this package, imported when it is asked for
     "solve": "solve puzzles with a trained model",
-    "generate": "draw boards without clues",
+    "generate": "sample boards without clues",
     "models": "list the shipped models",
     "presets": "list the training presets",
-    "train": "train a preset, or go on with a run",
-    "evaluate": "measure a model with a rule",
-    "merge": "join the reports of parts of a measurement",
+    "train": "train a preset or a task of your own, or go on with a run",
+    "evaluate": "measure how often a model and a sampling rule end in a valid board",
+    "merge": "join the reports of the parts of one measurement (evaluate --shard)",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
-    "bench": "measure speed: ours, the plain path and a diffusers loop",
-    "reproduce": "measure the paper's tables and write the page of results",
-    "app": "the page where two samplers think side by side",
+    "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
+    "reproduce": "measure the paper's tables and write the pages of results",
+    "app": "serve a page where two samplers run side by side",
     "data": "make, fetch and check data files",
 }
 
@@ -62,7 +62,6 @@ def build_parser(verbs: Container[str | None] = VERBS) -> Parser:
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    debug = "--debug" in words
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for as long as the program runs)
     if sys.stdout is None:
@@ -72,34 +71,35 @@ def main(argv: list[str] | None = None) -> int:
             return dispatch(words)
         finally:
             sys.stdout.flush()  # a reader that has left shows itself here, not while Python shuts down
-    except LetgoError as error:
-        if debug:
-            raise
-        return _complain(str(error))
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except BrokenPipeError:
         _give_up_on(sys.stdout)  # the reader has left; say nothing more
         return 141
-    except OSError as error:
-        if debug or (error.filename is None and error.errno not in WRITE_FAULTS):
+    except Exception as error:
+        text = _explain(error)
+        if "--debug" in words or text is None:
             raise
-        _give_up_on(sys.stdout)
-        if error.filename is None:
-            return _complain(f"cannot write: {error.strerror}; check the disk and where the output goes")
-        return _complain(f"{error.filename}: {error.strerror}")
-    except UnicodeEncodeError as error:
-        if debug:
-            raise
+        if isinstance(error, OSError):
+            _give_up_on(sys.stdout)
+        return _complain(text)
+
+
+def _explain(error: Exception) -> str | None:
+    """One line for what a user can do something about; None for a bug."""
+    if isinstance(error, LetgoError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in WRITE_FAULTS:
+        return f"cannot write: {error.strerror}; check the disk and where the output goes"
+    if isinstance(error, UnicodeEncodeError):
         sign = error.object[error.start]
-        return _complain(f"the output's encoding, {error.encoding}, has no '{sign}'; set PYTHONIOENCODING=utf-8")
-    except (MemoryError, RuntimeError) as error:
-        full = isinstance(error, MemoryError) or re.search("(allocate|out of) memory", str(error))  # torch says so
-        if debug or not full:
-            raise
-        return _complain(
-            "not enough memory for that; ask for less at a time: a smaller --batch, or --count where there is one"
-        )
+        return f"the output's encoding, {error.encoding}, has no '{sign}'; set PYTHONIOENCODING=utf-8"
+    full = isinstance(error, RuntimeError) and re.search("(allocate|out of) memory", str(error))  # torch says so
+    if full or isinstance(error, MemoryError):
+        return "not enough memory for that; ask for less at a time: a smaller --batch, or --count where there is one"
+    return None
 
 
 def _complain(text: str, code: int = 2) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from letgo.cli import options
 
@@ -19,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
     from letgo.errors import LetgoError
     from letgo.report import Report
-    from letgo.runs import read_json, write_json
+    from letgo.runs import read_json
 
     refuse_unwritable(args.out)
     parts = []
@@ -29,7 +28,5 @@ def run(args: argparse.Namespace) -> int:
         except LetgoError as error:
             raise LetgoError(f"{path}: {error}") from None
     report = Report.merge(parts).as_dict()
-    if args.out:
-        write_json(args.out, report)
-    print(json.dumps(report, indent=2) if args.json else summary(report))
+    options.publish(report, args, summary)
     return 0

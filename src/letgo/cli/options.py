@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from letgo.errors import LetgoError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from letgo.solver import Solver
 
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
-RULES = "ddpm ddim tweedie resample euler heun em em-decay"
+RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
 MOST_BOARDS = 10**9
 
 T = TypeVar("T")
@@ -52,10 +53,7 @@ def boards(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    most = os.cpu_count() or 1
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"expected a number of threads from 1 to {most}, got '{text}'")
-    return int(text)
+    return _between(text, 1, os.cpu_count() or 1, "number of threads")
 
 
 def path(text: str) -> Path:
@@ -66,8 +64,12 @@ def path(text: str) -> Path:
 
 def seed(text: str) -> int:
     """A seed has 32 bits, since a training step's seed is (seed, step)."""
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"expected a seed from 0 to {2**32 - 1}, got '{text}'")
+    return _between(text, 0, 2**32 - 1, "seed")
+
+
+def _between(text: str, least: int, most: int, what: str) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"expected a {what} from {least} to {most}, got '{text}'")
     return int(text)
 
 
@@ -87,10 +89,10 @@ def real(least: float, most: float = math.inf) -> Callable[[str], float]:
 
 def list_of(kind: Callable[[str], T], may_be_empty: bool = False) -> Callable[[str], tuple[T, ...]]:
     def values(text: str) -> tuple[T, ...]:
-        found = tuple(kind(part) for part in text.split(",") if part)
-        if not found and not may_be_empty:
+        parts = tuple(kind(part) for part in text.split(",") if part)
+        if not parts and not may_be_empty:
             raise argparse.ArgumentTypeError(f"expected values with commas between them, got '{text}'")
-        return found
+        return parts
 
     return values
 
@@ -110,7 +112,7 @@ def common(parser: argparse.ArgumentParser) -> None:
 
 
 def own_task(parser: argparse.ArgumentParser) -> None:
-    text = "a task of one's own: the class that this file defines"
+    text = "a task of your own: this class of this file, which is run"
     parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
 
 
@@ -150,6 +152,15 @@ def sampler(parser: argparse.ArgumentParser) -> None:
 # What they mean
 
 
+def publish(report: dict[str, Any], args: argparse.Namespace, summary: Callable[[dict[str, Any]], str]) -> None:
+    """Write the report to --out and print it, as JSON or for a reader."""
+    from letgo.runs import write_json
+
+    if args.out:
+        write_json(args.out, report)
+    print(json.dumps(report, indent=2) if args.json else summary(report))
+
+
 def settings(args: argparse.Namespace) -> dict[str, float | None]:
     return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
 
@@ -164,12 +175,12 @@ def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, reg
 def load_solver(name: str | None, args: argparse.Namespace) -> Solver:
     """The solver of the model that NAME and --model ask for."""
     from letgo.solver import load
-    from letgo.tasks import TASKS
+    from letgo.tasks import TASKS, USUAL
 
     model: str | None = args.model
     if model and name and name not in TASKS:
         raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
-    solver = load(model or name or "sudoku", args.device, threads=args.threads, precision=args.precision)
+    solver = load(model or name or USUAL, args.device, threads=args.threads, precision=args.precision)
     if model and name in TASKS and solver.task.name != name and solver.config.task != name:
         raise LetgoError(f"model '{model}' was trained for {solver.task.name}, not for {name}")
     return solver

@@ -23,7 +23,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=options.list_of(str), help="only these tasks, e.g. sudoku,latin")
     parser.add_argument("--rules", type=options.list_of(str), help="only these rules, e.g. ddpm,tweedie")
     parser.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
-    parser.add_argument("--also", type=options.list_of(str), help="other recipes to measure beside the paper's")
     out, page = "the JSON (default results; quick: results/quick)", "write the page here (default docs/results.md)"
     parser.add_argument("--out", type=options.path, metavar="FOLDER", help=out)
     parser.add_argument("--page", type=options.path, metavar="FILE", help=page)
@@ -39,10 +38,9 @@ def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
     from letgo.progress import Progress
     from letgo.reproduce.experiments import EXPERIMENTS, run_missing
-    from letgo.reproduce.measure import Session, data_files, shipped_instead
+    from letgo.reproduce.measure import QUICK_COUNT, Session, data_files
     from letgo.reproduce.page import checkout, commands, publish
     from letgo.reproduce.paper import RULES
-    from letgo.reproduce.plan import QUICK_COUNT, Limits
     from letgo.reproduce.results import Results
     from letgo.reproduce.store import Store
     from letgo.tasks import TASKS
@@ -67,34 +65,29 @@ def run(args: argparse.Namespace) -> int:
     root = checkout()
     out = args.out or (root or Path()) / "results" / ("quick" if args.quick else "")
     store = Store(out)
-    store.check()  # before the work, not after it
+    for name in store.models():  # a damaged file is found before the work, not after it
+        store.reports(name)
     if args.commands:
         print("\n".join(commands(Results(store), names)))
         return 0
     if args.quick and args.out is None and not args.dry_run:
         out.mkdir(parents=True, exist_ok=True)
         (out / ".gitignore").write_text("*\n")  # git leaves a quick look alone
+    same = ("models", "device", "tasks", "rules", "count", "quick", "plain", "threads", "force", "dry_run")
     session = Session(
         store,
-        args.models,
-        args.also or (shipped_instead() if args.models is None else ()),
-        (0,) if args.quick and args.seeds is None else args.seeds or (0, 1, 2),
-        args.device,
-        data_files(args.data or []),
-        Limits(args.tasks, args.rules, args.count, args.quick),
-        args.batch or (min(args.count or QUICK_COUNT, QUICK_COUNT) if args.quick else None),  # quicker than one by one
-        args.plain,
-        args.threads,
-        args.force,
-        args.dry_run,
-        lambda text: print(text, flush=True) if args.dry_run or not args.quiet else None,
-        lambda label: Progress(label, args.progress, args.quiet),
+        **{name: getattr(args, name) for name in same},
+        seeds=args.seeds or ((0,) if args.quick else (0, 1, 2)),
+        data=data_files(args.data or []),
+        batch=args.batch or (min(args.count or QUICK_COUNT, QUICK_COUNT) if args.quick else None),
+        say=lambda text: print(text, flush=True) if args.dry_run or not args.quiet else None,
+        progress=lambda label: Progress(label, args.progress, args.quiet),
     )
     run_missing(session, names)
     for what, why in session.skipped.items():
         print(f"left out: {what} ({why})", file=sys.stderr)
     if session.held and not args.quiet:
-        there = f"{len(session.held)} report{'s were' if len(session.held) > 1 else ' was'} there already"
+        there = f"{session.held} report{'s were' if session.held > 1 else ' was'} there already"
         print(f"{there}, of as many instances or more; --force measures again", file=sys.stderr)
     if not args.dry_run:
         publish(Results(store, args.quick), names, args.page, root, args.quiet)

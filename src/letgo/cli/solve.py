@@ -31,10 +31,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="[NAME] [PUZZLE ...]", help="a task or model, then puzzles")
     parser.add_argument("--file", help="puzzles, one per line; - for standard input")
     parser.add_argument("--model", help=options.MODEL)
-    parser.add_argument("--rule", default="tweedie", help=options.RULES)
+    parser.add_argument("--rule", help=f"{options.RULES} (default: tweedie, or confidence where masked)")
     tries = "how often to try a puzzle (default 10); with --no-verify (default 1) the network chooses among them"
     parser.add_argument("--tries", type=options.at_least(1), help=tries)
-    options.flag(parser, "--no-verify", "no look at the rules on the way")
+    options.flag(parser, "--no-verify", "no check of the constraints on the way")
     options.flag(parser, "--json", "one JSON object per puzzle")
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         problem = source.draw("test", None, 1, args.seed) if puzzle is None else solver.task.parse(puzzle)
     tries = args.tries or (1 if args.no_verify else 10)
     show = Progress("solved", args.progress, args.quiet or len(problem) == 1)
+    args.rule = solver.sampler(args.rule, args.steps, **options.settings(args)).rule
     options.warn_of_other_steps(solver, args.rule, args)
     answers = solver.solve(
         problem, args.rule, args.steps, tries, args.seed, not args.no_verify, args.batch, show, **options.settings(args)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import fmean
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from letgo import metrics
-from letgo.errors import LetgoError
 from letgo.reproduce.paper import O3_CLUES, O3_SOLUTIONS, QUEENS_BOARDS, QUEENS_TRAINING
 from letgo.reproduce.store import Report
 from letgo.rng import data_rng
@@ -26,51 +26,35 @@ Advance = Callable[[int, int], None]
 
 
 def distinct_boards(
-    solver: Solver,
-    rule: str,
-    samples: int,
-    seed: int = 0,
-    batch: int | None = None,
-    chunk: int | None = None,
-    progress: Advance | None = None,
+    solver: Solver, rule: str, samples: int, seed: int, batch: int | None, chunk: int, progress: Advance | None = None
 ) -> tuple[Int[Tensor, "distinct"], int]:
     """Keys of the distinct valid boards among unconditional samples, and how many samples were valid.
 
     Sample j is instance j mod chunk of try j div chunk; beside one chunk, only the distinct keys are held.
     """
-    if samples < 1:
-        raise LetgoError(f"{samples} samples: ask for at least 1")
-    chunk = min(samples, chunk or (CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch()))
-    sampler = solver.sampler(rule, regime=solver.generation)
-    problem = solver.empty(chunk)
-    found, valid = torch.empty(0, dtype=torch.long), 0
-    for attempt in range(-(-samples // chunk)):
-        x = solver.sample(problem, sampler, seed, 1, attempt, batch)[: samples - attempt * chunk]
+    sampler, problem = solver.sampler(rule, regime=solver.generation), solver.empty(chunk)
+    keys, valid = torch.empty(0, dtype=torch.long), 0
+    for attempt, done in enumerate(range(0, samples, chunk)):
+        x = solver.sample(problem, sampler, seed, 1, attempt, batch)[: samples - done]
         boards = solver.codec.decode(x)
         boards = boards[solver.task.validate(boards, problem[: len(boards)])]
         valid += len(boards)
-        found = torch.unique(torch.cat([found, metrics.board_keys(boards, solver.task.symbols)]))
+        keys = torch.unique(torch.cat([keys, metrics.board_keys(boards, solver.task.symbols)]))
         if progress is not None:
-            progress(min(samples, (attempt + 1) * chunk), samples)
-    return found, valid
-
-
-def training_boards(size: int) -> Symbols:
-    """The split of App. D for N = 14; for smaller boards the same share of all."""
-    if size == 14:
-        return train_split()[0]
-    return train_split(size, len(all_boards(size)) * QUEENS_TRAINING // QUEENS_BOARDS)[0]
+            progress(min(samples, done + chunk), samples)
+    return keys, valid
 
 
 def coverage_report(
     solver: Solver, rule: str, samples: int, seed: int = 0, batch: int | None = None, progress: Advance | None = None
 ) -> Report:
     """Distinct valid boards of N queens inside and outside the training split, beside what uniform draws would give."""
-    size, symbols = solver.task.cells, solver.task.symbols
-    found, valid = distinct_boards(solver, rule, samples, seed, batch, progress=progress)
-    training, total = metrics.board_keys(training_boards(size), symbols), len(all_boards(size))
-    everything = torch.ones(len(found), dtype=torch.bool)
-    share = metrics.coverage(found[:, None], everything, training[:, None], total)
+    size, symbols, total = solver.task.cells, solver.task.symbols, len(all_boards(solver.task.cells))
+    chunk = min(samples, CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch())
+    keys, valid = distinct_boards(solver, rule, samples, seed, batch, chunk, progress)
+    split, _ = train_split(size, total * QUEENS_TRAINING // QUEENS_BOARDS)  # App. D's for N = 14, else the same share
+    everything = torch.ones(len(keys), dtype=torch.bool)
+    share = metrics.coverage(keys[:, None], everything, metrics.board_keys(split, symbols)[:, None], total)
     return {
         "samples": samples,
         "validity": metrics.Rate(valid, samples).as_dict(),
@@ -85,13 +69,13 @@ def ambiguous_puzzles(task: Sudoku, count: int, seed: int) -> tuple[Problem, lis
     rng = data_rng(seed, "solutions")
     clues = [round(c * task.cells / 81) for c in O3_CLUES]
     low, high = O3_SOLUTIONS
-    kept: list[Problem] = []
-    while sum(map(len, kept)) < count:
+    parts: list[Problem] = []
+    while sum(map(len, parts)) < count:
         boards, _ = task.solved(256, rng)
         problem = Problem(boards, random_masks(len(boards), task.cells, clues[0], clues[1], rng))
         solutions = count_solutions(problem, high + 1)
-        kept.append(problem[(solutions >= low) & (solutions <= high)])
-    puzzles = Problem.cat(kept)[:count]
+        parts.append(problem[(solutions >= low) & (solutions <= high)])
+    puzzles = Problem.cat(parts)[:count]
     return puzzles, [completions(puzzles[i : i + 1], high + 1) for i in range(count)]
 
 
@@ -124,11 +108,7 @@ def solutions_report(
         "found": found,
         "share_found": metrics.Rate(found, total).as_dict(),
         "found_if_uniform": sum(metrics.expected_distinct(len(c), v) for c, v in drawn),
-        "uneven": _mean([metrics.uneven(c) for c, _ in drawn]),
-        "uneven_if_uniform": _mean([metrics.expected_uneven(len(c), v) for c, v in drawn]),
+        "uneven": fmean([metrics.uneven(c) for c, _ in drawn] or [0.0]),
+        "uneven_if_uniform": fmean([metrics.expected_uneven(len(c), v) for c, v in drawn] or [0.0]),
         "counts": [c.tolist() for c in counts],
     }
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -7,45 +7,65 @@ import json
 import shlex
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from letgo import __version__
-from letgo.config import Config
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.evaluation import evaluate
 from letgo.machine import device_name
 from letgo.metrics import Rate
-from letgo.presets import PRESETS
-from letgo.reproduce.compare import ALIKE
-from letgo.reproduce.coverage import ambiguous_puzzles, coverage_report, solutions_report
-from letgo.reproduce.paper import TABLES
-from letgo.reproduce.plan import TRIES, Limits, Need, merged
-from letgo.reproduce.store import COVERAGE, SOLUTIONS, SOLVE, TUNE, Report, Store, passes, sampler, seeded, size
+from letgo.reproduce.coverage import Advance, ambiguous_puzzles, coverage_report, solutions_report
+from letgo.reproduce.paper import TABLES, TRIES, Cell
+from letgo.reproduce.results import share
+from letgo.reproduce.store import Report, Store, passes, sampler, seeded, size, stale
 from letgo.runs import is_folder, locate, read_json, shipped
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
 from letgo.tasks import TASKS, Problem
 from letgo.tasks.sudoku import Sudoku
 
-Advance = Callable[[int, int], None]
+QUICK_RULES, QUICK_COUNT = ("ddpm", "tweedie"), 16
+
+
+@dataclass(frozen=True)
+class Need:
+    """One report: what is measured of a model (by the name of its seed 0), in which regime, with which rule."""
+
+    task: str
+    model: str
+    regime: str
+    rule: str
+    steps: int
+    count: int
+    passes: int = 1  # samples per instance
+    at: int | None = None  # the kept checkpoint to measure, where the run has it
+    file: bool = False  # only on instances of a data file
+    kind: str = "evaluate"  # a key of KINDS
+    first: bool = False  # training seed 0 alone
+
+    @staticmethod
+    def of(cell: Cell) -> Need:
+        c = cell.column
+        return Need(c.task, cell.model, c.regime, cell.rule, c.steps, c.count, c.passes, c.at, c.file)
 
 
 @dataclass
 class Session:
-    """Where models, data and results lie, and what has been loaded."""
+    """Where models, data and results lie, what is asked for, and what has been loaded."""
 
     store: Store
     models: Path | None = None
-    also: tuple[str, ...] = ()  # other recipes in that folder, by name
     seeds: tuple[int, ...] = (0, 1, 2)
     device: str = "auto"
     data: dict[str, str] = field(default_factory=dict)  # task -> file, folder or 'hub'
-    limits: Limits = field(default_factory=Limits)
+    tasks: tuple[str, ...] | None = None  # None: all of them
+    rules: tuple[str, ...] | None = None
+    count: int | None = None  # None: as many instances as the paper has
+    quick: bool = False
     batch: int | None = None
     plain: bool = False
     threads: int = 1
@@ -54,10 +74,21 @@ class Session:
     say: Callable[[str], None] = print
     progress: Callable[[str], Advance] = lambda label: lambda done, total: None
     skipped: dict[str, str] = field(default_factory=dict)  # what was left out, and why
-    held: set[tuple[Any, ...]] = field(default_factory=set)  # reports that were there already
-    made: set[tuple[Any, ...]] = field(default_factory=set)
+    held: int = 0  # reports that were there already
     _solver: tuple[str, Solver] | None = None
     _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
+
+    def needed(self, needs: Iterable[Need]) -> list[Need]:
+        """What is left of these needs; those that one report can serve, as one with the most passes and instances."""
+        rules, joined = self.rules or (QUICK_RULES if self.quick else None), {}
+        for need in needs:
+            sizes = KINDS[need.kind].quick if self.quick else (need.count, need.passes)
+            if sizes and (not self.tasks or need.task in self.tasks) and (not rules or need.rule in rules):
+                key = (need.kind, need.model, need.regime, need.rule, need.steps)
+                known = joined.get(key, replace(need, count=0, passes=1))
+                count, passes = max(known.count, self.count or sizes[0]), max(known.passes, sizes[1])
+                joined[key] = replace(need, count=count, passes=passes)
+        return list(joined.values())
 
     def find(self, model: str, seed: int) -> str | None:
         """The folder of one seed of a model, or its shipped name where no folder was given; None, noted, if missing."""
@@ -75,20 +106,6 @@ class Session:
             self.leave_out(name, why)
         return None
 
-    def stands_for(self, model: str) -> str | None:
-        """The paper's model in whose cells this one is measured; of another recipe, that of its task and objective."""
-        if model not in self.also:
-            return model
-        where = self.find(model, 0)
-        if where is None:
-            return None
-        config = Config.from_dict(read_json(locate(where)[0] / "config.json"))
-        own = PRESETS.get(config.task + ("-baseline" if config.objective == "simple" else ""))
-        if own is None or any(getattr(config, key) != getattr(own, key) for key in ALIKE):
-            self.leave_out(model, "other boards, path or representation than the paper's")
-            return None
-        return own.name
-
     def solver(self, where: str) -> Solver:
         """The model, loaded once; another model takes its place."""
         if self._solver is None or self._solver[0] != where:
@@ -96,31 +113,24 @@ class Session:
             self._solver = where, load(where, self.device, not self.plain, self.threads)
         return self._solver[1]
 
-    def problem(self, solver: Solver, regime: str, count: int, seed: int) -> Problem:
-        """Instances are the same for all models of a task; those of one task are kept."""
-        task = solver.task
-        key = (task, regime, count, seed)
-        if any(known[0] != task for known in self._problems):
-            self._problems.clear()
+    def problem(self, solver: Solver, need: Need, seed: int) -> Problem:
+        """Instances are the same for all models of a task."""
+        task, key = solver.task, (solver.task, need.regime, need.count, seed)
         if key not in self._problems:
-            self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", regime, count, seed)
+            self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", need.regime, need.count, seed)
         return self._problems[key]
 
     def leave_out(self, what: str, why: str) -> None:
-        if what not in self.skipped:
-            self.skipped[what] = why
+        self.skipped.setdefault(what, why)
 
 
-def data_files(given: list[str]) -> dict[str, str]:
+def data_files(texts: list[str]) -> dict[str, str]:
     """--data TASK=FILE; without a task it is the one that counts on its file alone. Fetched ones lie in ./data."""
-    files: dict[str, str] = {}
     [filed] = {column.task for table in TABLES.values() for column in table.columns if column.file}
-    for text in given:
+    files = {filed: str(Path("data") / filed)} if (Path("data") / filed).is_dir() else {}
+    for text in texts:
         task, equals, path = text.partition("=")
-        known = bool(equals) and task in TASKS
-        files[task if known else filed] = path if known else text
-    if filed not in files and (Path("data") / filed).is_dir():
-        files[filed] = str(Path("data") / filed)
+        files |= {task: path} if equals and task in TASKS else {filed: text}
     for task, path in files.items():
         if path != "hub" and not Path(path).exists():
             raise LetgoError(f"--data {path}: no such file or folder for {task}")
@@ -130,14 +140,14 @@ def data_files(given: list[str]) -> dict[str, str]:
 def about(session: Session, solver: Solver, where: str) -> Report:
     """What every report says of the model and the data behind it."""
     folder, step = locate(where)
-    known: Report = {
+    facts: Report = {
         "objective": solver.config.objective,
         "training_steps": trained_steps(folder) if step is None else step,
         "weights": "fp16, as shipped" if where in shipped() else "fp32" if step is None else "fp16, as kept",
         "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
     }
     data = session.data.get(solver.task.name)
-    return known if data is None else {**known, "data": source_of(solver.task, data).identity("test")}
+    return facts if data is None else {**facts, "data": source_of(solver.task, data).identity("test")}
 
 
 def trained_steps(folder: Path) -> int | None:
@@ -152,15 +162,9 @@ def trained_steps(folder: Path) -> int | None:
     return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)
 
 
-def weights_digest(path: Path) -> str | None:
+def weights_digest(path: Path) -> str:
     """The first 12 digits of a weights file's sha256: trained anew, a model has the same steps but another file."""
-    path = path.with_name(f"{path.name}.safetensors")
-    return _digest(path, path.stat().st_mtime_ns) if path.is_file() else None
-
-
-@cache
-def _digest(path: Path, _changed: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(path.with_name(f"{path.name}.safetensors").read_bytes()).hexdigest()[:12]
 
 
 def settings_for(session: Session, solver: Solver, need: Need, where: str) -> dict[str, float] | None:
@@ -173,25 +177,15 @@ def settings_for(session: Session, solver: Solver, need: Need, where: str) -> di
     return solver.sampler(need.rule, regime=need.regime or None).settings
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How one kind of report is made, where it is kept, and what tells it from others."""
-
-    run: Callable[[Session, Solver, Need, int, Advance], Report]
-    same: tuple[str, ...] = ("model", "regime", "rule", "steps", "seed")
-    file: str | None = None  # None: a file for each model
-    command: str = ""  # the `letgo reproduce` that repeats it; of "" it is `letgo evaluate`
-
-
 def evaluate_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
-    problem = session.problem(solver, need.regime, need.count, seed)
     sampler = solver.sampler(need.rule, need.steps, need.regime)
+    problem = session.problem(solver, need, seed)
     return evaluate(solver, problem, sampler, need.passes, seed, session.batch, show).as_dict()
 
 
 def solve_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
     """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
-    problem = session.problem(solver, need.regime, need.count, seed)
+    problem = session.problem(solver, need, seed)
     answers = solver.solve(problem, need.rule, need.steps, TRIES, seed, True, session.batch, show)
     solved = sum(a.solved for a in answers)
     return {
@@ -214,12 +208,22 @@ def find_solutions(session: Session, solver: Solver, need: Need, seed: int, show
     return solutions_report(solver, puzzles, solutions, need.passes, need.rule, seed, session.batch, show)
 
 
-_SOLVED, _COUNTED = ("model", "regime", "rule", "steps", "tries", "seed"), ("model", "rule", "seed")
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of report is made, where it is kept, and what tells it from others."""
+
+    run: Callable[[Session, Solver, Need, int, Advance], Report]
+    same: tuple[str, ...]
+    quick: tuple[int, int] | None  # count and passes of a quick run; None: never in one
+    command: str = ""  # the `letgo reproduce` that repeats it; of "" it is `letgo evaluate`
+
+
+# A kind's reports lie in the file of its name; those of `evaluate` in a file for each model.
 KINDS = {
-    "evaluate": Kind(evaluate_boards),
-    SOLVE: Kind(solve_boards, _SOLVED, SOLVE, "solve --tasks {need.task} --count {need.count}"),
-    COVERAGE: Kind(cover_boards, _COUNTED, COVERAGE, "table15 --rules {need.rule} --count {need.count}"),
-    SOLUTIONS: Kind(find_solutions, _COUNTED, SOLUTIONS, "solutions --count {need.count}"),
+    "evaluate": Kind(evaluate_boards, ("model", "regime", "rule", "steps", "seed"), (QUICK_COUNT, 1)),
+    "solve": Kind(solve_boards, ("model", "regime", "rule", "steps", "tries", "seed"), None, "solve --tasks {task}"),
+    "coverage": Kind(cover_boards, ("model", "rule", "seed"), (64, 1), "table15 --rules {rule}"),
+    "solutions": Kind(find_solutions, ("model", "rule", "seed"), (2, 8), "solutions"),
 }
 
 
@@ -228,46 +232,43 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
     if need.at is not None and (Path(where) / "checkpoints" / f"{need.at}.safetensors").is_file():
         where = f"{where}@{need.at}"
     name, kind, solver = seeded(need.model, seed), KINDS[need.kind], session.solver(where)
-    used = settings_for(session, solver, need, where)
-    if used is None:
+    settings = settings_for(session, solver, need, where)
+    if settings is None:
         return
-    facts = {"settings": used, **about(session, solver, where)}
-    known = {"model": name, "regime": need.regime, "rule": need.rule, "steps": need.steps, "seed": seed, "tries": TRIES}
-    file, key = kind.file or name, {k: known[k] for k in kind.same}
-    entry = (file, *key.values())
-    if not session.force and any(serves(session.store, r, need, key, facts) for r in session.store.reports(file)):
-        if entry not in session.made:  # what was measured just now is no news
-            session.held.add(entry)
+    facts = {"settings": settings, **about(session, solver, where)}
+    own = {"model": name, "regime": need.regime, "rule": need.rule, "steps": need.steps, "seed": seed}
+    file, key = need.kind if kind.command else name, {k: v for k, v in own.items() if k in kind.same}
+    if not session.force and any(serves(report, need, key, facts) for report in session.store.reports(file)):
+        session.held += 1
         return
-    session.made.add(entry)
     command = command_of(session, need, seed, where, facts)
     if session.dry_run:
         session.say(command)
         return
-    show = session.progress(f"{name} {need.regime}, {need.rule}: sampled")
-    started, own = time.perf_counter(), {k: v for k, v in known.items() if k != "tries" and v != ""}
+    show, started = session.progress(f"{name} {need.regime}, {need.rule}: sampled"), time.perf_counter()
     scores = kind.run(session, solver, need, seed, show)
     more = {"seconds": round(time.perf_counter() - started, 3), "device": device_name(solver.device)}
-    report = {**own, "task": solver.task.name, **more, "version": __version__, **scores, **facts, "command": command}
+    own = {k: v for k, v in own.items() if v != ""} | {"task": solver.task.name}
+    report = {**own, **more, "version": __version__, **scores, **facts, "command": command}
     session.store.add(file, report, kind.same)
-    session.say(line(report))
+    score = report.get("share") or report.get("share_found") or report["validity"]
+    session.say(f"{name} {need.regime} {need.rule}: {share(score, 4)} n={score['n']}, {report['seconds']:.1f} s")
 
 
 def command_of(session: Session, need: Need, seed: int, where: str, facts: Report) -> str:
     """What repeats a report. Settings are named: another copy of the run may lack the file that held them."""
-    how = KINDS[need.kind].command
+    how = KINDS[need.kind].command.format(task=need.task, rule=need.rule)
     if not how:
         words: list[Any] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime, "--steps", need.steps]
         words += ["--count", need.count, "--seed", seed, *(["--passes", need.passes] if need.passes > 1 else [])]
         words += [w for k, v in facts["settings"].items() for w in (f"--{k.replace('_', '-')}", f"{v:g}")]
     else:
-        words = ["reproduce", *how.format(need=need).split(), *(["--quick"] if session.limits.quick else [])]
+        words = ["reproduce", *how.split(), "--count", need.count, *(["--quick"] if session.quick else [])]
         words += ["--models", session.models] if session.models and where not in shipped() else []
-        words += ["--also", need.model] if need.model in session.also else []
     if "data" in facts:  # the file's own name, its folder left open; a dry run shows what was given
-        given = session.data[need.task]
-        given = given if session.dry_run or given == "hub" else f"FOLDER/{facts['data']['file']}"
-        words += ["--data", f"{need.task}={given}" if how else given]
+        data = session.data[need.task]
+        data = data if session.dry_run or data == "hub" else f"FOLDER/{facts['data']['file']}"
+        words += ["--data", f"{need.task}={data}" if how else data]
     words += ["--device", session.device] if session.device != "auto" else []
     words += ["--batch", session.batch] if session.batch else []
     words += ["--plain"] if session.plain else []
@@ -275,43 +276,18 @@ def command_of(session: Session, need: Need, seed: int, where: str, facts: Repor
     return shlex.join(["letgo", *map(str, words)])
 
 
-def serves(store: Store, report: Report, need: Need, key: Report, facts: Report) -> bool:
+def serves(report: Report, need: Need, key: Report, facts: Report) -> bool:
     """Whether a report is the one that is needed, of this model, with these settings."""
     if sampler(report) or any(report.get(k) != v for k, v in key.items()):
         return False
-    enough = size(report) >= need.count and need.passes in (1, passes(report))
-    return enough and not store.stale(report, facts)
-
-
-def line(report: Report) -> str:
-    """A report in a few words."""
-    score = report.get("share") or report.get("share_found") or report["validity"]
-    text = f"{report['model']} {report.get('regime', '')} {report['rule']}: {score['value']:.4f}"
-    text += f" [{score['low']:.4f}, {score['high']:.4f}] n={score['n']}"
-    if "pass_at_k" in report and passes(report) > 1:
-        text += f", pass@{passes(report)} {report['pass_at_k']['value']:.4f}"
-    return f"{text}, {report['seconds']:.1f} s"
-
-
-def shipped_instead() -> tuple[str, ...]:
-    """Shipped recipes of tasks whose own model is not shipped: they are measured unasked."""
-    tasks = {name: str(read_json(locate(name)[0] / "config.json")["task"]) for name in shipped()}
-    return tuple(name for name, task in tasks.items() if task not in tasks)
-
-
-def with_others(session: Session, needs: list[Need]) -> list[Need]:
-    """For each other recipe the needs of the paper's model that it stands for."""
-    pairs = [(name, session.stands_for(name)) for name in session.also]
-    shared = [need for need in needs if need.kind in ("evaluate", SOLVE)]
-    return [*needs, *(replace(need, model=name) for name, own in pairs for need in shared if need.model == own)]
+    return size(report) >= need.count and need.passes in (1, passes(report)) and not stale(report, facts)
 
 
 def measure_all(session: Session, needs: list[Need]) -> None:
     """All needs, model by model and seed by seed; some of them are of seed 0 alone."""
-    needs = with_others(session, session.limits.of(needs))
-    parts = {seed: merged(need for need in needs if seed == 0 or not need.first) for seed in session.seeds}
-    for model in dict.fromkeys(need.model for need in merged(needs)):
-        for seed, part in parts.items():
+    plan = {seed: session.needed(need for need in needs if seed == 0 or not need.first) for seed in session.seeds}
+    for model in dict.fromkeys(need.model for part in plan.values() for need in part):
+        for seed, part in plan.items():
             mine = [need for need in part if need.model == model]
             if any(need.file and need.task not in session.data for need in mine):
                 why = f"its test file is not at hand: --data FILE, or `letgo data fetch {mine[0].task}`"
@@ -322,12 +298,12 @@ def measure_all(session: Session, needs: list[Need]) -> None:
                 measure(session, need, seed, str(where))
 
 
-def collect_tuning(session: Session, needs: list[Need]) -> None:
+def collect_tuning(session: Session, needs: Iterable[Need]) -> None:
     """Table 5: what tuning chose, copied beside the other results."""
-    for need in replace(session.limits, rules=None, quick=False).of(needs):
-        where = session.find(need.model, 0)
+    for need in needs:
+        where = session.find(need.model, 0) if not session.tasks or need.task in session.tasks else None
         if where is None or settings_for(session, session.solver(where), need, where) is None or session.dry_run:
             continue
         folder, _ = locate(where)
         table = {"model": need.model, "training_steps": trained_steps(folder)}
-        session.store.add(TUNE, table | read_json(folder / f"tune-{need.rule}.json"), ("model", "rule"))
+        session.store.add("tune", table | read_json(folder / f"tune-{need.rule}.json"), ("model", "rule"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,22 +9,21 @@ from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
 from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS
-from letgo.reproduce.grids import show_brief, show_misses
-from letgo.reproduce.paper import OBJECTIVES, RULES, TABLE1, TABLES, Cell
-from letgo.reproduce.plan import QUICK_COUNT
-from letgo.reproduce.results import RULE_NAMES, Results, as_table, orderings, share, summary
+from letgo.reproduce.measure import QUICK_COUNT
+from letgo.reproduce.paper import OBJECTIVES, RULES, STEPS, TABLE1, TABLES, Cell, Column
+from letgo.reproduce.results import RULE_NAMES, Result, Results, as_table, share, steps_span
+from letgo.reproduce.sections import show_misses
 from letgo.reproduce.store import Store
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 EMPTY = f"# Results\n\n{BEGIN}\n{END}\n"
-DIGEST = re.compile(
-    r"<!-- made from results/\*\.json, sha256 ([0-9a-f]{64}); `letgo reproduce page` writes it anew -->"
-)
+DIGEST = "<!-- made from results/*.json, sha256 {}; `letgo reproduce page` writes it anew -->"
 QUICK = (
     f"A quick look, not a reproduction: DDPM and Tweedie reprojection only, pass@1, one seed, n = {QUICK_COUNT} where "
     "an entry says nothing else. Mazes are left out unless asked for (`table7`, or `--tasks maze`), Sudoku-Extreme "
     "without its file (`--data`). With n = 16 an interval spans up to .46; compare with nothing."
 )
+EQUAL = 0.005  # apart by less, the one is called neither above nor below the other
 
 
 def text_of(results: Results, names: Iterable[str]) -> str:
@@ -45,16 +43,16 @@ def front(results: Results) -> str:
     rows = []
     for e in EXPERIMENTS.values():
         cells = list(TABLES[e.name].cells()) if e.name in TABLES else []
-        found = [one for cell in cells if (one := results.result(cell))]
-        misses = sum(results.miss(one) is not None for one in found)
-        counts = [f"{len(found)} of {len(cells)}", str(misses)] if cells else ["", ""]
+        measured = [one for cell in cells if (one := results.result(cell))]
+        misses = sum(results.miss(one) is not None for one in measured)
+        counts = [f"{len(measured)} of {len(cells)}", str(misses)] if cells else ["", ""]
         rows.append([f"[{e.title}](results/{e.name}.md)", *counts, f"`letgo reproduce {e.name} --commands`"])
     parts = [
         QUICK if results.quick else summary(results),
         as_table(["page", "entries measured", "misses", "its commands"], rows),
         "## Table 1: success rates\n\nOurs, and the paper's in brackets; intervals, n, seeds and steps: "
         "[Table 1](results/table1.md).",
-        show_brief(results),
+        *brief(results),
         "![Validity by rule, ours with intervals beside the paper's](assets/table1.svg)",
         orderings(results),
         *show_misses(results, list(TABLE1.cells())),
@@ -62,13 +60,89 @@ def front(results: Results) -> str:
     return "\n\n".join(parts)
 
 
+def brief(results: Results) -> list[str]:
+    """Table 1 without intervals, and below it the other recipes."""
+
+    def entry(cell: Cell) -> str:
+        found = results.result(cell)
+        own = "-" if found is None else f"{found.value:.3f}"
+        return f"{f'**{own}**' if results.miss(found) else own} ({cell.paper.value:.2f})"
+
+    parts, others, samplers = [], [], [RULE_NAMES[rule] for rule in RULES]
+    for objective in OBJECTIVES:
+        rows = []
+        for column in TABLE1.columns:
+            for recipe in ("", *column.also):
+                cells = [Cell(TABLE1, column, rule, objective, recipe) for rule in RULES]
+                if not recipe:
+                    rows.append([column.title, *map(entry, cells)])
+                elif any(map(results.result, cells)):
+                    others.append([column.title, f"`{cells[0].model}`", *map(entry, cells)])
+        parts.append(as_table([objective.capitalize(), *samplers], rows))
+    return [*parts, as_table(["Other recipes", "model", *samplers], others)] if others else parts
+
+
+def ddpm_and_tweedie(results: Results, column: Column) -> list[Result | None]:
+    """Of DDPM, then of Tweedie reprojection: a cell of Table 1 without self-correction and with it."""
+    return [results.result(Cell(TABLE1, column, rule, o)) for rule in ("ddpm", "tweedie") for o in OBJECTIVES]
+
+
+def above(upper: Result | None, lower: Result | None) -> str:
+    """Whether the one is above the other, and the training seeds for which the opposite holds."""
+    if upper is None or lower is None:
+        return "-"
+    apart = upper.value - lower.value
+    verdict = "about equal" if abs(apart) < EQUAL else "yes" if apart > 0 else "**no**"
+    text = f"{verdict}: {lower.value:.3f} -> {upper.value:.3f}"
+    for seed in sorted(lower.values.keys() & upper.values.keys()) if abs(apart) >= EQUAL else ():
+        a, b = lower.values[seed], upper.values[seed]
+        text += f", but seed {seed}: {a:.3f} -> {b:.3f}" if abs(b - a) >= EQUAL and (b - a) * apart < 0 else ""
+    return text
+
+
+def orderings(results: Results) -> str:
+    """The paper's two claims, column by column, and what both cures do together."""
+    rows = []
+    for column in TABLE1.columns:
+        ddpm, corrected, tweedie, both = ddpm_and_tweedie(results, column)
+        theirs = [Cell(TABLE1, column, "tweedie", objective).paper.value for objective in OBJECTIVES]
+        last = f"{above(both, tweedie)} ({theirs[0]:.2f} -> {theirs[1]:.2f})"
+        rows.append([column.title, above(tweedie, ddpm), above(corrected, ddpm), last])
+    head = ["column", "Tweedie above DDPM, baseline", "self-correction lifts DDPM"]
+    head.append("self-correction lifts Tweedie (the paper's)")
+    text = "The paper's ordering; the last column is no claim of the paper's, and not true of all its columns:"
+    return f"{text}\n\n{as_table(head, rows)}"
+
+
+def summary(results: Results) -> str:
+    """What holds and what does not, counted from Table 1."""
+    measured = [one for cell in TABLE1.cells() if (one := results.result(cell)) is not None]
+    if not measured:
+        return "Nothing of Table 1 is measured yet."
+    columns = [column for column in TABLE1.columns if any(one.cell.column == column for one in measured)]
+    four = [[one.value for one in ddpm_and_tweedie(results, column) if one] for column in columns]
+    ordered = sum(values[0] < min(values[1:3]) for values in four if len(values) == 4)
+    misses = [f"{one.cell.column.title} ({one.cell.objective})" for one in measured if results.miss(one)]
+    whole = [row for row in dict.fromkeys(misses) if misses.count(row) == len(RULES)]
+    everywhere = f" Every sampler misses in {'; '.join(whole)}." if whole else ""
+    return (
+        f"**What was run.** {len(columns)} of {len(TABLE1.columns)} columns of Table 1, {len(measured)} of "
+        f"{len(list(TABLE1.cells()))} entries, with up to {max(len(one.reports) for one in measured)} training seeds "
+        f"of {steps_span([steps for one in measured for steps in one.all_steps])} steps; the paper's have {STEPS:,}."
+        f"\n\n**What reproduces.** In {ordered} of these {len(columns)} columns both of the paper's claims hold: "
+        "without self-correction Tweedie reprojection is above DDPM, and self-correction lifts DDPM. "
+        f"{len(measured) - len(misses)} of the {len(measured)} entries are no miss.\n\n**What does not.** "
+        f"{len(misses)} entries are misses, in bold, with the reason as far as one is known.{everywhere}"
+    )
+
+
 def readme_table(results: Results) -> str:
     """Sudoku with 21 clues: every sampler with both trainings, ours and the paper's."""
     rows = []
     for rule in RULES:
-        cells = [Cell(TABLE1, TABLE1.columns[0], rule, objective) for objective in OBJECTIVES]
         row = [RULE_NAMES[rule]]
-        for cell, found in ((cell, results.result(cell)) for cell in cells):
+        for cell in (Cell(TABLE1, TABLE1.columns[0], rule, objective) for objective in OBJECTIVES):
+            found = results.result(cell)
             own = share(found.score) if found else "-"
             row += [own + (f" ± {found.std:.3f}" if found and found.std else ""), f"{cell.paper.value:.2f}"]
         rows.append(row)
@@ -82,8 +156,7 @@ def _filled(path: Path, store: Store, text: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise LetgoError(f"{path}: no {BEGIN} and {END} around what to replace; add them or move it away")
-    digest = f"<!-- made from results/*.json, sha256 {store.digest()}; `letgo reproduce page` writes it anew -->"
-    return f"{before}{BEGIN}\n{digest}\n\n{text}\n{END}{after}"
+    return f"{before}{BEGIN}\n{DIGEST.format(store.digest())}\n\n{text}\n{END}{after}"
 
 
 def write_pages(results: Results, page: Path, readme: Path | None = None) -> Iterator[Path]:
@@ -101,9 +174,8 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
             file.write(text.encode())
         yield path
     for e in EXPERIMENTS.values() if plots.available() and not results.quick else ():
-        picture, points = page.parent / "assets" / f"{e.name}.svg", e.plot.points(results.store) if e.plot else []
-        if e.plot and points and plots.drawn_digest(picture) != plots.digest(points):
-            plots.draw(e.plot, results.store, picture)
+        picture = page.parent / "assets" / f"{e.name}.svg"
+        if e.plot and e.plot.draw(results.store, picture):
             yield picture
 
 
@@ -125,14 +197,12 @@ def publish(results: Results, names: list[str], page: Path | None, root: Path | 
 
 def stale(page: Path, store: Store) -> bool:
     """Whether a page was made from other files than these."""
-    found = DIGEST.search(page.read_text(encoding="utf-8"))
-    return found is None or found[1] != store.digest()
+    return DIGEST.format(store.digest()) not in page.read_text(encoding="utf-8")
 
 
 def checkout() -> Path | None:
     """The root of letgo's source tree that we stand in, if we do."""
-    here = Path.cwd()
-    for folder in (here, *here.parents):
+    for folder in (Path.cwd(), *Path.cwd().parents):
         project = folder / "pyproject.toml"
         if project.is_file() and 'name = "letgo"' in project.read_text(encoding="utf-8"):
             return folder

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from letgo.presets import preset
 
 RULES = ("ddpm", "euler", "em", "em-decay", "tweedie")
 OBJECTIVES = ("baseline", "self-correction")
 STEPS = 2_000_000  # optimiser steps of the paper's runs (Table 4)
+TRIES = 10  # of pass@10, and of our verified solving
 
 QUEENS_BOARDS, QUEENS_TRAINING, QUEENS_SAMPLES = 365_596, 168_000, 500_000  # App. O.2
 
@@ -35,14 +38,12 @@ class Column:
     passes: int = 1
     count: int = 2000
     at: int | None = None  # optimiser steps of the checkpoint, where it is not the last
-    of: str = ""  # the task, where the model has another name
     file: bool = False  # instances of a data file alone count: what we draw ourselves is easier
-    caveat: str = ""  # what sets every run of ours apart from the paper's
-    early: str = ""  # the table that has the paper's figure after 200,000 steps
+    also: Sequence[str] = ()  # models of other recipes to measure and show beside the paper's
 
     @property
     def task(self) -> str:
-        return self.of or self.model
+        return preset(self.model).task
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,6 @@ class Table:
     digits: tuple[int, int]  # decimals of our numbers and of the paper's
     unit: float = 1.0  # what the paper prints for a score of 1: 100 for percentages
     lower_is_better: bool = False
-    within_spread: bool = False  # a miss is below the paper by more than its spread between seeds
 
     def cells(self) -> Iterator[Cell]:
         for column in self.columns:
@@ -73,6 +73,7 @@ class Cell:
     column: Column
     rule: str
     objective: str
+    recipe: str = ""  # the model of another recipe in the place of the column's
 
     @property
     def name(self) -> str:
@@ -80,7 +81,12 @@ class Cell:
 
     @property
     def model(self) -> str:
-        return self.column.model if self.objective == "self-correction" else f"{self.column.model}-baseline"
+        model = self.recipe or self.column.model
+        return model if self.objective == "self-correction" else f"{model}-baseline"
+
+    def with_others(self) -> list[Cell]:
+        """The cell, and the same of other recipes."""
+        return [self, *(replace(self, recipe=name) for name in self.column.also)]
 
     @property
     def paper(self) -> Number:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ from letgo.runs import locked, read_json, write_json
 
 Report = dict[str, Any]
 
-# Files that hold something else than one model's reports.
-SOLVE, COVERAGE, SOLUTIONS, TUNE, TRAINING, NOTES = "solve", "coverage", "solutions", "tune", "training", "notes"
-KINDS = (SOLVE, COVERAGE, SOLUTIONS, TUNE, TRAINING, NOTES)
-STAND_IN = "88c3594236b6f0206ec4407842df56b99636e062a8c5d16c2cc7a95216d23136"  # of Sudoku-Extreme: test.csv.gz
-STAND_IN_PACK = "8d04e7734c96a489f8e885e6e9639fc149bdf15dccf451269102e352631033ff"  # the same rows as test.npz
+OTHERS = ("solve", "coverage", "solutions", "tune", "training", "notes")  # files of something else than one model
 
 
 def split_seed(name: str) -> tuple[str, int]:
@@ -51,13 +46,7 @@ class Store:
         return value
 
     def models(self) -> list[str]:
-        names = sorted(path.stem for path in self.folder.glob("*.json"))
-        return [name for name in names if name not in KINDS]
-
-    def check(self) -> None:
-        """Raise where a file holds no reports."""
-        for name in self.models():
-            self.reports(name)
+        return sorted(path.stem for path in self.folder.glob("*.json") if path.stem not in OTHERS)
 
     def add(self, name: str, report: Report, same: tuple[str, ...]) -> None:
         """Append; an older report that agrees in all of `same` gives way, but for one that still holds and is
@@ -67,56 +56,43 @@ class Store:
             if any(old.get(key) != report.get(key) for key in same) or sampler(old) != sampler(report):
                 return True
             more = size(old) > size(report) or passes(old) > passes(report)
-            return more and not self.stale(old, report)
+            return more and not stale(old, report)
 
         with locked(self.folder):  # another process may add to the same file
             self._files.pop(name, None)
             self._files[name] = [*filter(stays, self.reports(name)), report]
             write_json(self.folder / f"{name}.json", self._files[name])
 
-    def stale(self, old: Report, new: Report) -> bool:
-        """Whether the model, its tuned settings or the data file have changed since."""
-        weights = {r["weights_sha256"] for r in (old, new) if r.get("weights_sha256")}
-        if len(weights) > 1:
-            return True
-        steps = self.trained_steps(old), new.get("training_steps")
-        if None not in steps and steps[0] != steps[1]:
-            return True
-        if old.get("settings", {}) != new.get("settings", {}) or ("data" in old) != ("data" in new):
-            return True
-        return len({file for r in (old, new) if (file := rows_of(r))}) > 1
-
-    def trained_steps(self, report: Report) -> int | None:
-        """Optimiser steps behind a report: its own word, or that of the file about training."""
-        if report.get("training_steps") is not None:
-            return int(report["training_steps"])
-        runs = self.read(TRAINING) or {}
-        run = runs.get(report["model"]) if isinstance(runs, dict) else None
-        return int(run["steps"]) if isinstance(run, dict) and "steps" in run else None
-
     def digest(self) -> str:
         """The sha256 of all files: a page that was made from others is stale."""
-        found = hashlib.sha256()
+        whole = hashlib.sha256()
         for path in sorted(self.folder.glob("*.json")):
-            found.update(f"{path.name}\n".encode() + path.read_bytes())
-        return found.hexdigest()
+            whole.update(f"{path.name}\n".encode() + path.read_bytes())
+        return whole.hexdigest()
 
-    def seeds(self, cell: Cell, of: str | None = None) -> dict[int, Report]:
+    def seeds(self, cell: Cell) -> dict[int, Report]:
         """The best report for a cell from every training seed: the most instances, then the latest."""
-        found = {}
+        best = {}
         for name in self.models():
             model, seed = split_seed(name)
-            fitting = [r for r in self.reports(name) if fits(r, cell)] if model == (of or cell.model) else []
+            fitting = [r for r in self.reports(name) if fits(r, cell)] if model == cell.model else []
             if fitting:
-                found[seed] = max(reversed(fitting), key=lambda r: r["count"])
-        return dict(sorted(found.items()))
+                best[seed] = max(reversed(fitting), key=size)
+        return dict(sorted(best.items()))
 
 
-def rows_of(report: Report) -> str | None:
-    """What tells the rows of a report's data file from others, however they are packed."""
+def stale(old: Report, new: Report) -> bool:
+    """Whether the weights, the tuned settings or the data file have changed since; an old report may not say."""
+    known = [(old.get(key), new.get(key)) for key in ("weights_sha256", "training_steps")]
+    if any(None not in pair and pair[0] != pair[1] for pair in known):
+        return True
+    return old.get("settings", {}) != new.get("settings", {}) or data_digest(old) != data_digest(new)
+
+
+def data_digest(report: Report) -> str | None:
+    """The sha256 of the file that a report's instances come from; None where they were generated."""
     data = report.get("data")
-    found = data.get("sha256") if isinstance(data, dict) else None
-    return STAND_IN if found == STAND_IN_PACK else found
+    return data.get("sha256") if isinstance(data, dict) else None
 
 
 def size(report: Report) -> int:
@@ -133,16 +109,12 @@ def sampler(report: Report) -> Report:
     return {key: value for key, value in report.get("settings", {}).items() if key not in ("sigma", "tau_start")}
 
 
-def largest(reports: Iterable[Report]) -> Report | None:
-    return max(reports, key=size, default=None)
-
-
 def fits(report: Report, cell: Cell) -> bool:
     """Whether a report measures what a cell asks for."""
     column = cell.column
     key = (column.regime, cell.rule, column.steps)
     if (report.get("regime"), report.get("rule"), report.get("steps")) != key or sampler(report):
         return False
-    if column.score not in report or (column.file and "data" not in report):
+    if column.score not in report or (column.file and data_digest(report) is None):
         return False
     return not column.score.endswith("_at_k") or report[column.score]["k"] == column.passes

@@ -32,6 +32,7 @@ class Row:
     file: str = ""  # the FILE.py:Class that `load` took it from
 
 
+USUAL = "sudoku"  # the task of a puzzle that comes without a name
 TASKS: dict[str, Row] = {
     "sudoku": Row("letgo.tasks.sudoku:Sudoku", source="letgo.data.sudoku_extreme:Sudokus"),
     "sudoku-extreme": Row(

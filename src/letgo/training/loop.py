@@ -7,9 +7,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -35,7 +34,6 @@ class Options:
     keep: Sequence[int] = KEEP
     progress: Progress | None = None
     log_every: int = 100
-    tensorboard: bool = False
     fast: bool | None = None  # False: no compilation, no CUDA graph
 
 
@@ -49,7 +47,7 @@ def interruptible() -> Iterator[list[int]]:
         numbers.append(hangup)
 
     def catch(number: int, frame: object) -> None:
-        if caught:  # asked twice: the step itself may hang
+        if caught:  # a second time: the step itself may hang
             raise KeyboardInterrupt
         caught.append(number)
 
@@ -84,30 +82,24 @@ def train_runs(
         problems = problem() if compare or not finished else []
         prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
         for i, run in enumerate(runs):
-            if prints:
-                run.learn_from(prints[i % len(prints)])
-            run.tidy()
-        if finished:
-            return runs
-        for until in [*sorted({run.step for run in runs})[1:], None]:  # where those behind meet the next; the end
-            goal = config.steps if until is None else until
+            run.tidy(prints[i % len(prints)] if prints else None)
+        goals = [] if finished else sorted({config.steps, *(run.step for run in runs)})[1:]  # those behind catch up
+        for goal in goals:
             group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
-            if not group:
-                break
-            mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
             members = [runs[i] for i in group]
+            mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
             trainer = _trainer(config, TrainingData.of(mine, config.masks, device), options.fast, members)
-            Loop(trainer, members, options, begun, deadline).run(goal)
-            if members[0].stopped_by != "done":
+            number = Loop(trainer, members, options, begun).run(goal, deadline)
+            if number is not None:
                 for run in runs:
-                    run.stopped_by, run.signal = members[0].stopped_by, members[0].signal
+                    run.stopped_by, run.signal = "signal" if number else "time", number
                 break
             begun = time.monotonic()
         return runs
 
 
 def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequence[Run]) -> Trainer:
-    """With the runs' states, or the weights that they start from."""
+    """A trainer with the runs' states, or the weights that they start from."""
     trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs])
     if config.init is not None and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
@@ -119,35 +111,20 @@ def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequen
     return trainer
 
 
-@dataclass
 class Loop:
     """Steps, with what happens between them: logging, keeping, saving, stopping."""
 
-    trainer: Trainer
-    runs: Sequence[Run]
-    options: Options
-    begun: float
-    deadline: float
-    before: list[float] = field(default_factory=list)  # seconds that each run took until now
-    timed_from: int = 0
-    timed_at: float = 0.0
-
-    def run(self, until: int) -> None:
-        trainer, stopped_by, caught_signal = self.trainer, "done", 0
-        first, self.before = trainer.steps_done, [run.seconds for run in self.runs]
-        for run in self.runs:
-            run.tensorboard = _summary_writer(run.folder) if self.options.tensorboard else None
+    def __init__(self, trainer: Trainer, runs: Sequence[Run], options: Options, begun: float):
+        self.trainer, self.runs, self.options, self.begun = trainer, runs, options, begun
+        self.before = [run.seconds for run in runs]  # that each run took until now
         self.save()  # from here on a killed run can be resumed, even before its first minute is over
-        last_save = time.monotonic()
-        self.timed_from, self.timed_at = trainer.steps_done, last_save
+        self.timed_from, self.timed_at = trainer.steps_done, time.monotonic()
+
+    def run(self, until: int, deadline: float) -> int | None:
+        """Train until that step; None when it is reached, else the signal that stopped it, or 0 for the deadline."""
+        trainer, first, last_save = self.trainer, self.trainer.steps_done, time.monotonic()
         with interruptible() as caught:
-            while trainer.steps_done < until:
-                if caught:
-                    stopped_by, caught_signal = "signal", caught[0]
-                    break
-                if time.monotonic() >= self.deadline:
-                    stopped_by = "time"
-                    break
+            while not caught and trainer.steps_done < until and time.monotonic() < deadline:
                 trainer.step()
                 step = trainer.steps_done
                 if step % self.options.log_every == 0 or step == trainer.recipe.steps:
@@ -160,9 +137,8 @@ class Loop:
                     last_save = time.monotonic()
             self.save()
         for run in self.runs:
-            run.stopped_by, run.signal, run.trained = stopped_by, caught_signal, trainer.steps_done > first
-            if run.tensorboard is not None:
-                run.tensorboard.close()
+            run.trained |= trainer.steps_done > first
+        return None if trainer.steps_done >= until else caught[0] if caught else 0
 
     def log(self) -> None:
         step, losses = self.trainer.steps_done, self.trainer.mean_losses()
@@ -177,7 +153,7 @@ class Loop:
             self.options.progress(step, self.trainer.recipe.steps, speed, means)
 
     def save(self) -> None:
-        """All but runs that go on and have not taken a step yet: what was chosen among their weights stays."""
+        """Save all but runs that go on and have not taken a step yet: what was chosen among their weights stays."""
         self.check(self.trainer.finite())
         spent = time.monotonic() - self.begun
         for model, (run, before) in enumerate(zip(self.runs, self.before, strict=True)):
@@ -191,11 +167,3 @@ class Loop:
                     f"the loss is no longer finite at step {self.trainer.steps_done}; {run.folder} keeps what was "
                     "saved before; start again in another --out with a lower --learning-rate"
                 )
-
-
-def _summary_writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise LetgoError("--tensorboard needs the extra: pip install 'letgo[tensorboard]'") from None
-    return SummaryWriter(str(folder / "tensorboard"))

@@ -52,37 +52,36 @@ class Piece:
 
 
 def pieces(shapes: Mapping[str, torch.Size]) -> list[Piece]:
-    """Queries, keys and values are three matrices: what makes one of them orthogonal should not look at the others."""
-    found, start = [], 0
+    """Queries, keys and values are three matrices: each is made orthogonal by itself."""
+    row, start = [], 0
     for name, shape in shapes.items():
         size = shape.numel()
         if name.startswith("blocks.") and len(shape) == 2:
             parts = 3 if "qkv" in name else 1
             matrix = (shape[0] // parts, shape[1])
-            found += [Piece(start + i * size // parts, size // parts, matrix) for i in range(parts)]
-        elif found and found[-1].shape is None:
-            found[-1] = Piece(found[-1].start, found[-1].size + size)
+            row += [Piece(start + i * size // parts, size // parts, matrix) for i in range(parts)]
+        elif row and row[-1].shape is None:
+            row[-1] = Piece(row[-1].start, row[-1].size + size)
         else:
-            found.append(Piece(start, size))
+            row.append(Piece(start, size))
         start += size
-    if not any(piece.shape for piece in found):
+    if not any(piece.shape for piece in row):
         raise LetgoError("muon is for Transformers, and this network has no blocks; leave --optimizer out")
-    return found
+    return row
 
 
 class Muon(torch.optim.Optimizer):
     def __init__(self, flat: Tensor, lr: Tensor, shapes: Mapping[str, torch.Size], compiled: bool = False):
         super().__init__([flat], {"lr": lr})
         self.flat, self.pieces = flat, pieces(shapes)
-        first = torch.full((1, flat.shape[1]), BETA1, device=flat.device)
-        for piece in self.pieces:
+        self.first = torch.full((1, flat.shape[1]), BETA1, device=flat.device)
+        kinds: dict[tuple[int, ...], list[int]] = {}
+        for i, piece in enumerate(self.pieces):
             if piece.shape:
-                piece.of(first).fill_(MOMENTUM)
-        self.first = first
-        matrices = [i for i, piece in enumerate(self.pieces) if piece.shape]
-        kinds = sorted({tuple(sorted(self.pieces[i].shape or ())) for i in matrices})
+                piece.of(self.first).fill_(MOMENTUM)
+                kinds.setdefault(tuple(sorted(piece.shape)), []).append(i)
         # Matrices of one shape, or transposed of one shape, are made orthogonal together.
-        self.alike = [[i for i in matrices if tuple(sorted(self.pieces[i].shape or ())) == kind] for kind in kinds]
+        self.alike = [places for _, places in sorted(kinds.items())]
         self.move: Callable[..., None] = torch.compile(self._move, dynamic=False) if compiled else self._move
 
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -101,8 +100,8 @@ class Muon(torch.optim.Optimizer):
         ahead = torch.lerp(grad, mean, MOMENTUM)
         moves = [piece.of(adam).flatten(1) for piece in self.pieces]
         for places in self.alike:
-            found = orthogonal(torch.cat([wide(self.pieces[i].of(ahead)) for i in places])).split(len(flat))
-            for i, matrix in zip(places, found, strict=True):
+            directions = orthogonal(torch.cat([wide(self.pieces[i].of(ahead)) for i in places])).split(len(flat))
+            for i, matrix in zip(places, directions, strict=True):
                 rows, columns = self.pieces[i].shape or (1, 1)
                 matrix = matrix if rows <= columns else matrix.mT
                 moves[i] = matrix.flatten(1) * (RATE * max(1.0, rows / columns) ** 0.5)

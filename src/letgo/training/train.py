@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 import torch
+from torch import nn
 
 from letgo.config import Config
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
-from letgo.evaluation import evaluate
 from letgo.machine import pick_device
 from letgo.presets import PRESETS
 from letgo.presets import preset as preset_named
 from letgo.progress import clock
-from letgo.runs import Run, Weights, best_of, locked
+from letgo.runs import Run, locked
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.training.data import fingerprint
 from letgo.training.loop import KEEP, Options, Problems, Progress, train_runs
 from letgo.training.trainer import uses_fused_blocks
+from letgo.tune import pick_checkpoint
 
 
 def configured(preset: str | Config, **changes: Any) -> Config:
@@ -70,7 +72,6 @@ def train(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
     log_every: int = 100,
-    tensorboard: bool = False,
     fast: bool | None = None,
     command: str = "letgo.train(...)",
     **changes: Any,
@@ -89,83 +90,56 @@ def train(
     False
     """
     config, out, where = configured(preset, **changes), Path(out), pick_device(device)
-    options = Options(max_seconds, KEEP if keep is None else keep, progress, log_every, tensorboard, fast)
-    session = Session(config, data, where, options, validate, say, command)
-    if seeds is None:
-        return session.train({config.seed: out}, out)[0]
-    folders = {seed: out / f"s{seed}" for seed in seeds}
+    folders = {config.seed: out} if seeds is None else {seed: out / f"s{seed}" for seed in seeds}
     if len(folders) > 1 and data == "-":
         raise LetgoError("--data -: standard input can be read once, and --seeds needs it for each; write it to a file")
-    if len(folders) > 1 and uses_fused_blocks(config.build_model(), config.precision, where, fast):
-        return session.train(folders, out)
-    runs: list[Run] = []
-    end = None if max_seconds is None else time.monotonic() + max_seconds
-    for seed, folder in folders.items():
-        left = None if end is None else end - time.monotonic()  # one limit for all seeds together
-        if left is not None and left <= 0:
-            waiting = [str(other) for other in folders if other not in {run.config.seed for run in runs}]
+    stacked = len(folders) > 1 and uses_fused_blocks(config.build_model(), config.precision, where, fast)
+    compare = data not in (None, "-")  # what the task draws itself follows from the configuration
+    begun, runs = time.monotonic(), []
+    for group in [folders] if stacked else [{seed: folder} for seed, folder in folders.items()]:
+        left = None if max_seconds is None else begun + max_seconds - time.monotonic()  # for all seeds together
+        if runs and left is not None and left <= 0:
+            waiting = [str(seed) for seed in folders if seed not in {run.config.seed for run in runs}]
             say(f"no time left for seed {', '.join(waiting)}. To go on: {command}")
             break
-        alone = replace(session, config=replace(config, seed=seed), options=replace(options, max_seconds=left))
-        runs += alone.train({seed: folder}, folder)
-        if runs[-1].stopped_by == "signal":  # the other seeds must not begin
-            break
-    return runs
-
-
-@dataclass(frozen=True)
-class Session:
-    """A call of `train`: from instances to validated weights, for one run or several together."""
-
-    config: Config
-    data: str | Problem | None
-    device: torch.device
-    options: Options
-    validate: int | None
-    say: Callable[[str], None]
-    command: str
-
-    def train(self, folders: dict[int, Path], out: Path) -> list[Run]:
-        config, several = self.config, len(folders) > 1
-        compare = self.data not in (None, "-")  # what the task draws itself follows from the configuration
-        runs = train_runs(config, lambda: self.instances([*folders]), folders, self.device, self.options, compare)
-        first = runs[0]
+        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast)
+        members = train_runs(config, partial(_instances, config, data, [*group]), group, where, options, compare)
+        runs += members
+        first, place = members[0], out if stacked else members[0].folder
         if first.stopped_by != "done":
-            late = "" if any(run.trained for run in runs) else " (starting took all of --max-seconds: give more)"
-            where = f"stopped at step {first.step:,} of {config.steps:,}{late}; saved in {out}"
-            self.say(f"{where}. To go on: {self.command}")
-        if first.stopped_by == "signal":
-            return runs
-        for run in runs:
-            if self.validate != 0 and not (run.folder / "validation.json").exists():  # training removes it
-                text = self.choose_weights(run)
-                self.say(f"seed {run.config.seed}, {text}" if several else text)
+            late = "" if any(run.trained for run in members) else " (starting took all of --max-seconds: give more)"
+            stop = f"stopped at step {first.step:,} of {config.steps:,}{late}"
+            say(f"{stop}; saved in {place}. To go on: {command}")
+        if first.stopped_by == "signal":  # the other seeds must not begin
+            break
+        for run in members:
+            if validate != 0 and not (run.folder / "validation.json").exists():  # training removes it
+                text = _choose_weights(run, data, where, validate, command)
+                say(f"seed {run.config.seed}, {text}" if stacked else text)
         if first.stopped_by == "done":
-            seconds = clock(max(run.seconds for run in runs))
-            whose = "the runs are" if several else "the run is"
-            self.say(f"{config.name}: {first.step:,} steps in {seconds}; {whose} in {out}")
-        return runs
+            spent, whose = clock(max(run.seconds for run in members)), "the runs are" if stacked else "the run is"
+            say(f"{config.name}: {first.step:,} steps in {spent}; {whose} in {place}")
+    return runs if seeds is not None else runs[0]
 
-    def instances(self, seeds: Sequence[int]) -> Problems:
-        """One set where all seeds learn from the same, else one for each."""
-        sets = [training_instances(replace(self.config, seed=seed), self.data) for seed in seeds]
-        return sets[0] if len({fingerprint(each) for each in sets}) == 1 else sets
 
-    def choose_weights(self, run: Run) -> str:
-        """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
-        config, count = run.config, self.validate or (512 if self.device.type == "cuda" else 64)
-        data = None if isinstance(self.data, Problem) else self.data
-        problem = source_of(config.build_task(), data).validation(count, config.seed)
+def _instances(config: Config, data: str | Problem | None, seeds: Sequence[int]) -> Problems:
+    """One set where all seeds learn from the same, else one for each."""
+    sets = [training_instances(replace(config, seed=seed), data) for seed in seeds]
+    return sets[0] if len({fingerprint(each) for each in sets}) == 1 else sets
 
-        def score(weights: Weights) -> float:
-            network = config.build_model()
-            network.load_state_dict(weights)
-            solver = Solver(config, network, self.device.type, fast=False)
-            return evaluate(solver, problem, solver.sampler("euler")).validity.value
 
-        with locked(run.folder, wait=False):
-            scores = {kind: score(run.weights(run.step, kind)) for kind in ("ema", "raw")}
-            kind = ("ema", "raw")[best_of([*scores.values()], len(problem))]
-            because = {"seconds": round(run.seconds, 1), "scores": scores, "rule": "euler", "count": len(problem)}
-            run.export(run.step, kind, {**because, "command": self.command})
-        return f"validation, Euler, n={len(problem)}: EMA {scores['ema']:.3f}, raw {scores['raw']:.3f}; kept {kind}"
+def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, count: int | None, command: str) -> str:
+    """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
+    config, count = run.config, count or (512 if device.type == "cuda" else 64)
+    source = source_of(config.build_task(), None if isinstance(data, Problem) else data)
+    problem = source.validation(count, config.seed)
+
+    def build(network: nn.Module) -> Solver:
+        return Solver(config, network, device.type, fast=False)
+
+    with locked(run.folder, wait=False):
+        choice = pick_checkpoint(run, [(run.step, "ema"), (run.step, "raw")], build, problem)
+        kind, ema, raw = choice["weights"], *(row["validity"] for row in choice["scores"])
+        because = {"seconds": round(run.seconds, 1), "scores": {"ema": ema, "raw": raw}, "rule": choice["rule"]}
+        run.export(run.step, kind, {**because, "count": len(problem), "command": command})
+    return f"validation, {choice['rule'].capitalize()}, n={len(problem)}: EMA {ema:.3f}, raw {raw:.3f}; kept {kind}"

@@ -7,7 +7,6 @@ belongs to model i % models.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -72,7 +71,6 @@ def cpu_seed(seed: int, step: int) -> int:
 
 Shapes = dict[str, torch.Size]
 FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first argument holds the weights
-Networks = nn.Module | Sequence[nn.Module] | Callable[[], nn.Module]  # one for each seed, or a factory of them
 
 
 def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
@@ -116,18 +114,15 @@ def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
 def precision_of(name: str, device: torch.device) -> str:
     cuda = device.type == "cuda"
     precision = name if name != "auto" else ("bf16" if cuda else "fp32")
-    if precision not in ("bf16", "fp16", "fp32"):
-        raise unknown("precision", precision, ("bf16", "fp16", "fp32"))
-    if precision == "fp16" and not cuda:
-        raise LetgoError("fp16 training needs a GPU; use --precision fp32 or bf16 here")
+    if precision not in ("bf16", "fp32"):
+        raise unknown("precision", precision, ("bf16", "fp32"))
     return precision
 
 
 def uses_fused_blocks(network: nn.Module, precision: str, device: torch.device, fast: bool | None = None) -> bool:
-    """They compute in bf16. Only with them are several seeds faster together than one after another."""
-    if device.type != "cuda" or fast is False or precision_of(precision, device) != "bf16":
-        return False
-    return supported(network)
+    """Fused blocks compute in bf16. Only with them are several seeds faster together than one after another."""
+    cuda = device.type == "cuda" and fast is not False
+    return cuda and precision_of(precision, device) == "bf16" and supported(network)
 
 
 class Trainer:
@@ -138,7 +133,7 @@ class Trainer:
 
     def __init__(
         self,
-        network: Networks,
+        network: nn.Module | Sequence[nn.Module],
         objective: Objective,
         codec: Codec,
         path: Path,
@@ -146,16 +141,14 @@ class Trainer:
         recipe: Recipe,
         fast: bool | None = None,
     ):
-        """A factory of networks is called once for each seed, right after torch is seeded with it."""
+        """`network` is one for each seed; without `fast` it is neither compiled nor captured in a CUDA graph."""
         self.objective, self.codec, self.path, self.data, self.recipe = objective, codec, path, data, recipe
         self.device, self.seeds = data.boards.device, recipe.seeds
         self.precision = precision_of(recipe.precision, self.device)
         device, cuda, models = self.device, self.device.type == "cuda", len(self.seeds)
-        if isinstance(network, nn.Module):
-            network = [network]
-        networks = [_seeded(network, seed) for seed in self.seeds] if callable(network) else network
+        networks = [network] if isinstance(network, nn.Module) else network
         if len(networks) != models:
-            raise LetgoError(f"{len(networks)} networks for {models} seeds; give one for each, or a factory")
+            raise LetgoError(f"{len(networks)} networks for {models} seeds; give one for each")
         fused = uses_fused_blocks(networks[-1], self.precision, device, fast)
         fast = cuda if fast is None else fast
         fast = fast and (fused or models == 1)  # compiled, attention under vmap drops out to NaN (torch 2.13)
@@ -163,33 +156,35 @@ class Trainer:
         rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
         self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
         self.ema = self.flat.detach().clone()
-        compiled = fast and self.precision != "fp16"
         self.rate = torch.tensor(0.0, device=device)
-        self.optimizer = self._make_optimizer(compiled)
+        self.optimizer = self._make_optimizer(fast)
         self.adam = {
             "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
             "exp_avg": torch.zeros_like(self.ema),
             "exp_avg_sq": torch.zeros_like(self.ema),
         }
         self.optimizer.state[self.flat] = self.adam
-        self.scaler = torch.GradScaler(device.type, enabled=self.precision == "fp16")
         self.loss_sum: dict[str, Tensor] = {}  # one number per model, since its step `logged`
         self.steps_done, self.logged = 0, [0] * models
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm_steps = self.captures = 0
-        self.capture = cuda and compiled  # the scaler's skipped steps do not fit in a graph
+        self.capture = cuda and fast
         self.losses: Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]] = self._drawn_losses
         self.update: Callable[[], object] = self.optimizer.step
         if fast:
             self.losses = torch.compile(self._drawn_losses, dynamic=False)
-        if compiled and not isinstance(self.optimizer, Muon):  # which compiles its own step
+        if fast and not isinstance(self.optimizer, Muon):  # which compiles its own step
             self.update = torch.compile(self.optimizer.step, dynamic=False)
 
     @staticmethod
     def of(config: Config, data: TrainingData, fast: bool | None = None, seeds: Sequence[int] = ()) -> Trainer:
-        """The objects that a configuration stands for, put together."""
+        """The objects that a configuration stands for, put together; each network is drawn with its seed."""
+        recipe, networks = Recipe.of(config, seeds), []
+        for seed in recipe.seeds:
+            torch.manual_seed(seed)
+            networks.append(config.build_model())
         objective, codec, path = config.build_objective(), config.build_codec(), config.build_path()
-        return Trainer(config.build_model, objective, codec, path, data, Recipe.of(config, seeds), fast)
+        return Trainer(networks, objective, codec, path, data, recipe, fast)
 
     def _make_optimizer(self, compiled: bool) -> torch.optim.Optimizer:
         cuda = self.device.type == "cuda"
@@ -214,23 +209,12 @@ class Trainer:
         """The losses of a fresh batch; compiled together, drawing it is a kernel or two."""
         return self._losses(flat, *self.data.draw(len(self.seeds) * self.recipe.batch))
 
-    def _autocast(self) -> Any:
-        if self.precision == "fp32":
-            return nullcontext()
-        kind = torch.bfloat16 if self.precision == "bf16" else torch.float16
-        return torch.autocast(self.device.type, dtype=kind, cache_enabled=False)
-
     def _body(self) -> None:
         """Everything of a step that a CUDA graph can replay."""
-        with self._autocast():
+        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             total, losses = self.losses(self.flat)
-        if self.scaler.is_enabled():
-            self.scaler.scale(total).backward()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        else:
-            total.backward()
-            self.update()
+        total.backward()
+        self.update()
         for name, value in losses.items():
             self.loss_sum.setdefault(name, torch.zeros(len(self.seeds), device=self.device)).add_(value.detach())
 
@@ -248,31 +232,23 @@ class Trainer:
                 self._body()
             self.warm_steps += 1
             if self.capture and self.warm_steps == WARM_STEPS:
-                self._capture()
+                self.optimizer.zero_grad(set_to_none=True)
+                self.captures += 1
+                self.graph = captured(self._body)
         self.steps_done = step + 1
         if self.steps_done % EMA_EVERY == 0:
             self.ema.lerp_(self.flat.detach(), self.recipe.ema_weight(step + 1))
 
-    def _capture(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        self.captures += 1
-        self.graph = captured(self._body)
-
     def mean_losses(self) -> list[dict[str, float]]:
         """Each model's means since the last call."""
-        steps = [max(self.steps_done - logged, 1) for logged in self.logged]
-        self.logged = [self.steps_done] * len(self.seeds)
-        totals = torch.stack([*self.loss_sum.values()], 1).tolist() if self.loss_sum else [[] for _ in self.seeds]
+        steps, self.logged = [max(self.steps_done - n, 1) for n in self.logged], [self.steps_done] * len(self.seeds)
+        sums = {name: total.tolist() for name, total in self.loss_sum.items()}
         for total in self.loss_sum.values():
             total.zero_()
-        names = list(self.loss_sum)
-        return [
-            {name: value / count for name, value in zip(names, row, strict=True)}
-            for row, count in zip(totals, steps, strict=True)
-        ]
+        return [{name: values[i] / count for name, values in sums.items()} for i, count in enumerate(steps)]
 
     def finite(self) -> list[bool]:
-        """For each model, whether its weights and losses are."""
+        """For each model, whether its weights and losses are finite."""
         numbers = torch.cat([self.flat.detach(), *(total[:, None] for total in self.loss_sum.values())], 1)
         return numbers.isfinite().all(1).tolist()
 
@@ -300,7 +276,6 @@ class Trainer:
                 "exp_avg": self.weights("exp_avg", model),
                 "exp_avg_sq": self.weights("exp_avg_sq", model),
             },
-            "scaler": self.scaler.state_dict(),
             "loss_sum": {name: total[model].cpu().clone() for name, total in self.loss_sum.items()},
             "logged": self.logged[model],
         }
@@ -312,14 +287,11 @@ class Trainer:
         for model, state in enumerate(states):
             if not {"step", "exp_avg", "exp_avg_sq"} <= state["optimizer"].keys():
                 raise LetgoError("the saved state was written by another version; start from its weights with --init")
-            for kind in ("raw", "ema"):
-                self.set_weights(kind, state[kind], "the saved state", model)
-            for kind in ("exp_avg", "exp_avg_sq"):
-                self.set_weights(kind, state["optimizer"][kind], "the saved state", model)
+            rows = {"raw": state["raw"], "ema": state["ema"], **state["optimizer"]}
+            for kind in ("raw", "ema", "exp_avg", "exp_avg_sq"):
+                self.set_weights(kind, rows[kind], "the saved state", model)
         first = states[0]
         self.adam["step"].fill_(first["optimizer"]["step"])
-        if self.scaler.is_enabled() and first.get("scaler"):
-            self.scaler.load_state_dict(first["scaler"])
         self.steps_done = int(first["step"])
         self.logged = [int(state["logged"]) for state in states]
         self.loss_sum = {
@@ -328,8 +300,3 @@ class Trainer:
         }
         if self.device.type == "cuda":
             torch.cuda.manual_seed((self.seeds[0] << 32) + self.steps_done)
-
-
-def _seeded(network: Callable[[], nn.Module], seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return network()
