@@ -134,7 +134,7 @@ class Held:
             self.scheduler.close()
 
 
-def _sampler(solver: Any, rule: str, steps: int | None, settings: schemas.Settings) -> Any:
+def _sampler(solver: Any, rule: str | None, steps: int | None, settings: schemas.Settings) -> Any:
     return solver.sampler(rule, steps, **{name: getattr(settings, name) for name in schemas.Settings.model_fields})
 
 
@@ -206,9 +206,8 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         def prepare() -> Any:
             from letgo.app.jobs import SolveJob
 
-            name, solver = held.catalog.pick(request.task, request.model)
-            rule = request.rule or held.catalog.cards[name].default_rules[-1]
-            sampler, problem = _sampler(solver, rule, request.steps, request), parse(solver, request.puzzle)
+            _, solver = held.catalog.pick(request.task, request.model)
+            sampler, problem = _sampler(solver, request.rule, request.steps, request), parse(solver, request.puzzle)
             return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)
