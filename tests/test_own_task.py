@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from letgo import tasks
 from letgo.data import load_problems, source_of
@@ -139,6 +140,21 @@ def test_the_command_line_trains_measures_tunes_and_solves_it(
     del tasks.TASKS["coins"]
     assert main(["solve", run, "H..T"]) == 2
     assert "unknown task 'coins'" in capsys.readouterr().err
+
+
+def test_its_own_scores_are_printed_after_the_usual_ones():
+    from letgo.cli.evaluate import summary
+    from letgo.estimates import Column
+    from letgo.report import Outcomes, Report
+
+    flags = torch.tensor([True, False, True, True])
+    columns = {name: Column.of("rate", flags) for name in ("heads_first", "validity", "violation_rate")}
+    columns |= {"pass_at_k": Column.of("any", flags[:, None])}
+    facts = {"task": "coins", "rule": "ddpm", "settings": {}, "steps": 5, "seed": 0, "model": "m", "regime": "gen"}
+    report = Report.of(Outcomes([0, 1, 2, 3], columns), **facts, calls=20, seconds=1.0, device="cpu", precision="fp32")
+    lines = [line.split() for line in summary(report.as_dict()).splitlines()]
+    assert [line[0] for line in lines[1:-1]] == ["validity", "violation_rate", "heads_first"]
+    assert lines[3][1] == "0.7500"
 
 
 @pytest.mark.parametrize(

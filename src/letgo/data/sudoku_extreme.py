@@ -124,7 +124,7 @@ class SudokuExtreme(Sudokus):
         if lends_rows(Path(path)):
             table = table[: len(table) - held_out(len(table))]
         made_up = any(name.startswith("generated_") for name in table.source_names)
-        sampled = made_up and has_all_groups(table)
+        sampled = made_up and all(len(_rows_of(table, group)) for group in SHARES)
         return (sample_by_source(table, count, data_rng(seed, "train")) if sampled else table).problem
 
     def check_training(self) -> None:
@@ -161,11 +161,6 @@ def sample_by_source(table: SudokuTable, count: int, rng: np.random.Generator) -
     counts = _round_to_total(np.array(list(SHARES.values())), count)
     chosen = [_draw(_rows_of(table, group), wanted, group, rng) for group, wanted in zip(SHARES, counts, strict=True)]
     return table[rng.permutation(np.concatenate(chosen))]
-
-
-def has_all_groups(table: SudokuTable) -> bool:
-    """Whether every group of SHARES has rows, so that `sample_by_source` can draw from it."""
-    return all(len(_rows_of(table, group)) for group in SHARES)
 
 
 def _spread(values: np.ndarray) -> dict[str, Any] | None:
