@@ -161,7 +161,7 @@ def publish(report: dict[str, Any], args: argparse.Namespace, summary: Callable[
     print(json.dumps(report, indent=2) if args.json else summary(report))
 
 
-def settings(args: argparse.Namespace) -> dict[str, float | None]:
+def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
 
 
