@@ -44,7 +44,7 @@ def refused(response, status: int, words: str) -> None:
         ({"seed": 2**32}, "seed: input should be less than or equal to 4294967295"),
         ({"puzzle": "." * 4097}, "puzzle: string should have at most 4096 characters"),
         ({"rule": "tweedy"}, "unknown rule 'tweedy'; did you mean tweedie?"),
-        ({"rule": "confidence"}, "does not fit a model with CosinePath and OneHot; choose one of ddpm, ddim, tweedie"),
+        ({"rule": "confidence"}, "does not fit a model with CosinePath and OneHot; choose one of tweedie, ddpm"),
         ({"rule": ""}, "rule: string should have at least 1 character"),
         ({"sigma": 1e9, "rule": "em"}, "sigma: input should be less than or equal to 100"),
         ({"sigma": 0.5}, "takes no sigma"),

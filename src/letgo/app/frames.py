@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -25,8 +25,47 @@ Certainty = Float[Tensor, "batch cells"]
 
 
 @dataclass(frozen=True)
-class Look:
-    """A snapshot read as symbols. Each property is computed when a job first asks for it."""
+class Reading:
+    """States or proposals of a batch, read as symbols; the rest is computed when a job first asks for it."""
+
+    view: View
+    x: State
+    time: float | None = None  # of a state; a proposal has none
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        symbols = self.view.solver.codec.decode(self.x).cpu()
+        return symbols if self.view.continuous or self.time is None else symbols.where(self.certainty > 0, MASKED)
+
+    @cached_property
+    def violations(self) -> CellMask:
+        return self.view.solver.task.violations(self.symbols, self.view.problem)
+
+    @cached_property
+    def valid(self) -> PerBoard:
+        return ~self.violations.any(dim=1)
+
+    @cached_property
+    def certainty(self) -> Certainty:
+        """How likely the leading symbol is: of a state by Bayes' rule for the cell alone, from equal chances.
+
+        A one-hot proposal estimates E[x0 | x_t], so its largest entry is that probability; in masked diffusion a cell
+        is open, with one symbol, or masked.
+        """
+        solver, path = self.view.solver, cast(Any, self.view.solver.path)
+        if not self.view.continuous or (self.time is None and solver.codec.one_hot):
+            return self.x[..., : solver.task.symbols].float().amax(-1).clamp(0, 1).cpu()
+        t = torch.full((1, 1, 1), self.time or 0.0)
+        alpha, beta = (1.0, SPREAD) if self.time is None else (float(path.alpha(t)), max(float(path.beta(t)), 1e-3))
+        symbols = torch.arange(solver.task.symbols, device=self.x.device)
+        codewords = alpha * solver.codec.encode(symbols[None])[0]
+        squares = (self.x.float()[:, :, None] - codewords).square().sum(-1)
+        return torch.softmax(-squares / (2 * beta**2), -1).amax(-1).cpu()
+
+
+@dataclass(frozen=True)
+class View:
+    """One step of a batch: its state and the proposal that led to it."""
 
     solver: Solver
     problem: Problem
@@ -37,76 +76,28 @@ class Look:
     def step(self) -> int:
         return self.snapshot.step
 
-    @cached_property
-    def pinned(self) -> State:
-        return self.clues.pin(self.snapshot.x0_hat)
-
-    @cached_property
-    def proposal(self) -> Symbols:
-        return self.solver.codec.decode(self.pinned).cpu()
-
-    @cached_property
-    def state(self) -> Symbols:
-        symbols = self.solver.codec.decode(self.snapshot.x).cpu()
-        return symbols if self.continuous else torch.where(self.state_certainty > 0, symbols, MASKED)
-
     @property
     def continuous(self) -> bool:
-        """Whether the state is one of Gaussian diffusion; in the other kind a cell is open or masked."""
+        """Whether the diffusion is Gaussian; in the other kind cells are open or masked."""
         return self.solver.path.family == "gaussian"
 
     @cached_property
-    def proposal_violations(self) -> CellMask:
-        return self.solver.task.violations(self.proposal, self.problem)
+    def proposal(self) -> Reading:
+        return Reading(self, self.clues.pin(self.snapshot.x0_hat))
 
     @cached_property
-    def state_violations(self) -> CellMask:
-        return self.solver.task.violations(self.state, self.problem)
-
-    @cached_property
-    def proposal_valid(self) -> PerBoard:
-        return ~self.proposal_violations.any(dim=1)
-
-    @cached_property
-    def state_valid(self) -> PerBoard:
-        return ~self.state_violations.any(dim=1)
-
-    @cached_property
-    def proposal_certainty(self) -> Certainty:
-        """One-hot: x0_hat estimates E[x0 | x_t], so its largest entry is the leading symbol's probability."""
-        if self.solver.codec.one_hot or not self.continuous:
-            return self.pinned.float().amax(-1).clamp(0, 1).cpu()
-        return self._posterior(self.pinned, 1.0, SPREAD)
-
-    @cached_property
-    def state_certainty(self) -> Certainty:
-        """Bayes' rule for the cell alone: what x_t says of its symbol if all were equally likely beforehand."""
-        path: Any = self.solver.path
-        if not self.continuous:
-            return self.snapshot.x[..., : self.solver.task.symbols].float().amax(-1).cpu()
-        t = torch.full((1, 1, 1), self.snapshot.t)
-        return self._posterior(self.snapshot.x, float(path.alpha(t)), max(float(path.beta(t)), 1e-3))
-
-    def _posterior(self, x: State, alpha: float, beta: float) -> Certainty:
-        symbols = torch.arange(self.solver.task.symbols, device=x.device)
-        codewords = alpha * self.solver.codec.encode(symbols[None])[0]
-        squares = (x.float()[:, :, None] - codewords).square().sum(-1)
-        return torch.softmax(-squares / (2 * beta**2), -1).amax(-1).cpu()
+    def state(self) -> Reading:
+        return Reading(self, self.snapshot.x, self.snapshot.t)
 
 
-def frame(look: Look, row: int) -> dict[str, Any]:
+def frame(view: View, row: int) -> dict[str, Any]:
     """One board of a batch. x: the state after this step; p: the proposal that led to it."""
-    return {
-        "step": look.step,
-        "t": round(look.snapshot.t, 6),
-        "x": _symbols(look.state[row], look.solver.task.symbols),
-        "xc": _levels(look.state_certainty[row]),
-        "xbad": look.state_violations[row].nonzero().flatten().tolist(),
-        "p": _symbols(look.proposal[row], look.solver.task.symbols),
-        "pc": _levels(look.proposal_certainty[row]),
-        "pbad": look.proposal_violations[row].nonzero().flatten().tolist(),
-        "valid": bool(look.proposal_valid[row]),
-    }
+    frame: dict[str, Any] = {"step": view.step, "t": round(view.snapshot.t, 6)}
+    for name, reading in (("x", view.state), ("p", view.proposal)):
+        frame[name] = _symbols(reading.symbols[row], view.solver.task.symbols)
+        frame[f"{name}c"] = _levels(reading.certainty[row])
+        frame[f"{name}bad"] = reading.violations[row].nonzero().flatten().tolist()
+    return {**frame, "valid": bool(view.proposal.valid[row])}
 
 
 def _symbols(board: Tensor, symbols: int) -> str:

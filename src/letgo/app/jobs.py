@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from letgo.app.frames import Look, frame
+from letgo.app.frames import View, frame
 from letgo.metrics import Rate
 from letgo.samplers import Sampler
 from letgo.solver import Solver
@@ -64,11 +64,11 @@ class Job(ABC):
             self.emit("error", {"detail": words})
 
     @abstractmethod
-    def step(self, lane: Lane, look: Look, row: int) -> None:
+    def step(self, lane: Lane, view: View, row: int) -> None:
         """After every step; may close the lane."""
 
     @abstractmethod
-    def last(self, lane: Lane, look: Look, row: int) -> None:
+    def last(self, lane: Lane, view: View, row: int) -> None:
         """After the last step of a lane that is still open; `step` has seen it too."""
 
 
@@ -80,16 +80,16 @@ class SolveJob(Job):
         self.tries, self.calls, self.seconds = tries, 0, 0.0
         self.pending.append(Lane(self, 0, seed))
 
-    def step(self, lane: Lane, look: Look, row: int) -> None:
-        if self.solver.task.has_rules and bool(look.proposal_valid[row]):
-            self._close(lane, look, row, look.proposal)
+    def step(self, lane: Lane, view: View, row: int) -> None:
+        if self.solver.task.has_rules and bool(view.proposal.valid[row]):
+            self._close(lane, view, row, view.proposal.symbols)
 
-    def last(self, lane: Lane, look: Look, row: int) -> None:
-        self._close(lane, look, row, look.state if bool(look.state_valid[row]) else None)
+    def last(self, lane: Lane, view: View, row: int) -> None:
+        self._close(lane, view, row, view.state.symbols if bool(view.state.valid[row]) else None)
 
-    def _close(self, lane: Lane, look: Look, row: int, boards: Any | None) -> None:
+    def _close(self, lane: Lane, view: View, row: int, boards: Any | None) -> None:
         lane.open = False
-        self.calls += look.step * lane.sampler.calls_per_step
+        self.calls += view.step * lane.sampler.calls_per_step
         self.seconds += lane.seconds
         if boards is None and lane.attempt + 1 < self.tries:
             self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
@@ -116,18 +116,18 @@ class TrajectoryJob(Job):
         self.left = len(samplers)
         self.pending.extend(Lane(self, side, seed) for side in range(len(samplers)))
 
-    def step(self, lane: Lane, look: Look, row: int) -> None:
-        if self.first_valid[lane.side] is None and bool(look.proposal_valid[row]):
-            self.first_valid[lane.side] = look.step
-        self.emit("frame", {"side": lane.side, **frame(look, row)})
+    def step(self, lane: Lane, view: View, row: int) -> None:
+        if self.first_valid[lane.side] is None and bool(view.proposal.valid[row]):
+            self.first_valid[lane.side] = view.step
+        self.emit("frame", {"side": lane.side, **frame(view, row)})
 
-    def last(self, lane: Lane, look: Look, row: int) -> None:
+    def last(self, lane: Lane, view: View, row: int) -> None:
         lane.open = False
         self.left -= 1
         verdict = {
             "side": lane.side,
-            "valid": bool(look.state_valid[row]),
-            "violations": int(look.state_violations[row].sum()),
+            "valid": bool(view.state.valid[row]),
+            "violations": int(view.state.violations[row].sum()),
             "first_valid": self.first_valid[lane.side],
             "steps": self.steps,
             "calls": lane.sampler.calls,
@@ -150,14 +150,14 @@ class RaceJob(Job):
         self.total, self.walked, self.noted = self.left * self.steps, 0, time.monotonic()
         self.wins, self.runs = [0] * len(samplers), [0] * len(samplers)
 
-    def step(self, lane: Lane, look: Look, row: int) -> None:
+    def step(self, lane: Lane, view: View, row: int) -> None:
         self.walked += 1
         if time.monotonic() - self.noted > PROGRESS_SECONDS:
             self.noted = time.monotonic()
             self.emit("progress", {"done": self.walked, "total": self.total})
 
-    def last(self, lane: Lane, look: Look, row: int) -> None:
-        lane.open, side, valid = False, lane.side, bool(look.state_valid[row])
+    def last(self, lane: Lane, view: View, row: int) -> None:
+        lane.open, side, valid = False, lane.side, bool(view.state.valid[row])
         self.left -= 1
         self.wins[side] += valid
         self.runs[side] += 1

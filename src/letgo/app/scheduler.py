@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from letgo.app.frames import Look
+from letgo.app.frames import View
 from letgo.app.jobs import Job, Lane
 from letgo.app.limits import Busy
 from letgo.rng import Noise
@@ -76,14 +76,14 @@ class Batch:
         if not live:
             return False
         started = time.perf_counter()
-        look = Look(self.solver, self.problem, self.clues, next(self.snapshots))
+        view = View(self.solver, self.problem, self.clues, next(self.snapshots))
         share = (time.perf_counter() - started) / len(live)
         for row, lane in live:
             lane.seconds += share
-            lane.job.step(lane, look, row)
-            if look.step == self.steps and lane.open:
-                lane.job.last(lane, look, row)
-        return look.step < self.steps and bool(self.live())
+            lane.job.step(lane, view, row)
+            if view.step == self.steps and lane.open:
+                lane.job.last(lane, view, row)
+        return view.step < self.steps and bool(self.live())
 
 
 class Scheduler:

@@ -61,7 +61,7 @@ class SolveRequest(Settings, PuzzleRequest):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 20, "tries": 2}]}
     )
-    rule: RuleName | None = Field(default=None, description="Default: the last of the model's `default_rules`")
+    rule: RuleName | None = Field(default=None, description="Default: tweedie, or confidence where it is masked")
     steps: Steps | None = None
     tries: int = Field(default=10, ge=1, le=limits.MAX_TRIES)
     seed: Seed = 0

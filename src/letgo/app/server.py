@@ -134,7 +134,7 @@ class Held:
             self.scheduler.close()
 
 
-def _sampler(solver: Any, rule: str, steps: int | None, settings: schemas.Settings) -> Any:
+def _sampler(solver: Any, rule: str | None, steps: int | None, settings: schemas.Settings) -> Any:
     return solver.sampler(rule, steps, **{name: getattr(settings, name) for name in schemas.Settings.model_fields})
 
 
@@ -172,8 +172,10 @@ def _add_questions(app: FastAPI, held: Held) -> None:
     ) -> schemas.Parsed:
         """A random puzzle: the first test instance of that seed."""
         name, solver = catalog.pick(task, model)
-        if regime is not None and catalog.cards[name].kind == "graph" and regime.isdecimal():
-            _refuse_large_graph(int(regime))
+        most = limits.MAX_CELLS
+        large = regime is not None and regime.isdecimal() and int(regime) ** 2 > most
+        if large and catalog.cards[name].kind == "graph":
+            raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {most}")
         if not making.acquire(timeout=PUZZLE_SECONDS):
             raise Busy("too many puzzles are being made at once; try again in a few seconds")
         try:
@@ -194,11 +196,6 @@ def _parsed(name: str, solver: Any, puzzle: str) -> schemas.Parsed:
     return schemas.Parsed(model=name, puzzle=text, clues=int(problem.given.sum()), cells=problem.solution.shape[1])
 
 
-def _refuse_large_graph(nodes: int) -> None:
-    if nodes**2 > limits.MAX_CELLS:
-        raise LetgoError(f"a graph of {nodes} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
-
-
 def _add_sampling(app: FastAPI, held: Held) -> None:
     """The three routes that run the network."""
 
@@ -209,9 +206,8 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         def prepare() -> Any:
             from letgo.app.jobs import SolveJob
 
-            name, solver = held.catalog.pick(request.task, request.model)
-            rule = request.rule or held.catalog.cards[name].default_rules[-1]
-            sampler, problem = _sampler(solver, rule, request.steps, request), parse(solver, request.puzzle)
+            _, solver = held.catalog.pick(request.task, request.model)
+            sampler, problem = _sampler(solver, request.rule, request.steps, request), parse(solver, request.puzzle)
             return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)

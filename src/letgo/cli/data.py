@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     make = actions.add_parser("make", help="write solved instances of a task")
     make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
     make.add_argument("--count", type=boards, required=True, metavar="N")
-    make.add_argument("--seed", type=int, default=0, metavar="S")
+    make.add_argument("--seed", type=at_least(0), default=0, metavar="S")
     make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
     make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
     flag(make, "--force", "replace an existing file")

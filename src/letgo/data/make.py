@@ -27,10 +27,6 @@ def make(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Problem:
     """`count` solved instances, all from the seed; `regime` as in Table 2."""
-    if count < 1:
-        raise LetgoError(f"--count {count}: expected at least 1")
-    if seed < 0:
-        raise LetgoError(f"--seed {seed}: expected 0 or more")
     source, rng = source_of(task), np.random.default_rng(seed)
     regime = regime or source.usual
     at_once, parts = source.at_once(regime), []

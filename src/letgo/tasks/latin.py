@@ -77,17 +77,12 @@ class Latin(Task):
     def _search(self, count: int, rng: np.random.Generator) -> Squares:
         squares = np.empty((count, self.size, self.size), dtype=np.int64)
         unused = np.ones_like(squares, dtype=bool)  # [board, column, symbol]: not yet in that column
-        for row in range(self.size):
-            squares[:, row] = next_rows(unused, rng)
+        same = np.eye(self.size, dtype=bool)  # a symbol that one column takes leaves the others
+        excludes = np.broadcast_to(same[None, :, None, :], (self.size,) * 4)
+        for row in range(self.size):  # by Hall's theorem there always is a next one
+            squares[:, row] = fill_or_restart(unused, excludes, rng)
             np.put_along_axis(unused, squares[:, row, :, None], False, axis=2)
         return shuffle_class(squares, rng)
-
-
-def next_rows(unused: Bool[np.ndarray, "batch n n"], rng: np.random.Generator) -> Int[np.ndarray, "batch n"]:
-    """A random next row, given the symbols unused in each column; by Hall's theorem there always is one."""
-    same = np.eye(unused.shape[2], dtype=bool)  # a symbol that one column takes leaves the others
-    excludes = np.broadcast_to(same[None, :, None, :], (len(same),) * 4)
-    return fill_or_restart(unused, excludes, rng)
 
 
 def fill_or_restart(
