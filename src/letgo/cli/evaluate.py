@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """The report as a few lines for a reader."""
+    """Write the report as a few lines for a reader."""
 
     def span(score: dict[str, Any]) -> str:
         if score["value"] is None:

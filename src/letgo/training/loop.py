@@ -99,7 +99,7 @@ def train_runs(
 
 
 def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequence[Run]) -> Trainer:
-    """A trainer with the runs' states, or the weights that they start from."""
+    """Build a trainer with the runs' states, or the weights that they start from."""
     trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs])
     if config.init is not None and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
