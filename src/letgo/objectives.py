@@ -35,6 +35,9 @@ class Batch:
     context: Tensor | None = None
     models: int = 1
 
+    def __len__(self) -> int:
+        return len(self.x0)
+
 
 @runtime_checkable
 class Objective(Protocol):

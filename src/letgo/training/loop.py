@@ -83,8 +83,8 @@ def train_runs(
         prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
         for i, run in enumerate(runs):
             run.tidy(prints[i % len(prints)] if prints else None)
-        goals = [] if finished else sorted({config.steps, *(run.step for run in runs)})[1:]  # those behind catch up
-        for goal in goals:
+        goals = sorted({config.steps, *(run.step for run in runs)})[1:] or [config.steps]  # those behind catch up
+        for goal in goals if not finished else ():
             group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
             members = [runs[i] for i in group]
             mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
