@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """The report as a few lines for a reader; a task's own scores come last."""
+    """Write the report as a few lines for a reader; a task's own scores come last."""
     from letgo.report import SCORES
 
     def span(score: dict[str, Any]) -> str:
