@@ -64,6 +64,7 @@ def test_a_run_loads_as_the_network_that_was_saved(run: Path) -> None:
     config, network, folder = load_model(str(run))
     assert (config, folder) == (MINI, run)
     assert not network.training
+    assert letgo.load(Run.load(run)).folder == run
     saved = load_state(run / "state.pt")["ema"]
     assert {name: value.tolist() for name, value in network.named_parameters()} == {
         name: value.tolist() for name, value in saved.items()

@@ -62,7 +62,7 @@ class Config:
 
     @staticmethod
     def from_dict(values: Any) -> Config:
-        """A configuration of JSON; fields that were not there yet when it was written have their defaults."""
+        """Read a configuration of JSON; fields that were not there yet when it was written have their defaults."""
         if not isinstance(values, dict):
             raise LetgoError(f"not a letgo configuration: {type(values).__name__} instead of an object")
         other = sorted(set(values) - {f.name for f in fields(Config)})
@@ -79,7 +79,7 @@ class Config:
         return Config(task.name, task.name, decay=0.2, masks=masks).changed(**{**size, **changes})
 
     def changed(self, **changes: Any) -> Config:
-        """With the fields that are not None put in."""
+        """Put in the fields that are not None."""
         names = [f.name for f in fields(Config)]
         for name in sorted(set(changes).difference(names)):
             raise unknown("field of a configuration", name, names)

@@ -35,6 +35,9 @@ class Batch:
     context: Tensor | None = None
     models: int = 1
 
+    def __len__(self) -> int:
+        return len(self.x0)
+
 
 @runtime_checkable
 class Objective(Protocol):
@@ -47,7 +50,7 @@ class Objective(Protocol):
 
 
 def averaged(terms: Mapping[str, Tensor], weights: Mapping[str, float], models: int = 1) -> dict[str, Tensor]:
-    """Each model's mean of every term, and the `loss` that they add up to. Minimising the sum of all models' losses
+    """Average every term per model, and add the means up to the `loss`. Minimising the sum of all models' losses
     gives each model the gradient that it would have alone."""
     means = {}
     for name, term in terms.items():
@@ -60,7 +63,7 @@ def squares(x0_hat: State, x0: State) -> State:
 
 
 def simple_rows(weight: float, batch: int) -> int:
-    """floor(lambda B) rows of L_simple (App. C), and at least one unless lambda is 0."""
+    """L_simple sees floor(lambda B) rows (App. C), and at least one unless lambda is 0."""
     rows = math.floor(weight * batch + 1e-9)  # .29 * 100 is a little less than 29
     return max(rows, 1) if weight > 0 else 0
 
@@ -85,18 +88,18 @@ class Simple:
 
 
 def renoise(step: Transition, batch: Batch) -> State:
-    """The proposal noised to time s (Algorithm 2)."""
+    """Noise the proposal to time s (Algorithm 2)."""
     return step.path.sample(step.x0_hat, step.s, torch.randn_like(step.x0_hat))
 
 
 def ddpm_step(step: Transition, batch: Batch) -> State:
-    """A DDPM step from x_t (App. L.2, DDPM-step input)."""
+    """Take a DDPM step from x_t (App. L.2, DDPM-step input)."""
     kernel = ddpm(step)
     return kernel.center + kernel.scale * torch.randn_like(step.x0_hat)
 
 
 def corrupt(step: Transition, batch: Batch, share: float = 0.2) -> State:
-    """Not the proposal but the clean board with a share of its cells replaced, noised to time s (App. L.2).
+    """Noise not the proposal but the clean board with a share of its cells replaced to time s (App. L.2).
 
     A random symbol is that of a random cell of the batch, so that no codec is needed.
     """
@@ -107,12 +110,12 @@ def corrupt(step: Transition, batch: Batch, share: float = 0.2) -> State:
 
 
 def clean(step: Transition, x0: State) -> State:
-    """The squared error of x0_hat."""
+    """Return the squared error of x0_hat."""
     return squares(step.x0_hat, x0)
 
 
 def ddpm_mean(step: Transition, x0: State) -> State:
-    """The squared error of the mean of a DDPM step onwards to a time below (App. L.2, DDPM-mean target)."""
+    """Return the squared error of the mean of a DDPM step to a time below (App. L.2, DDPM-mean target)."""
     onwards = Transition(step.path, step.denoise, step.x_t, step.x0_hat, step.t, step.t * uniform_times(x0))
     return squares(ddpm(onwards).center, onwards.alpha_s * x0)
 
@@ -175,7 +178,7 @@ TARGETS = {"clean": clean, "ddpm-mean": ddpm_mean}
 def self_correction(
     simple_weight: float, full: bool, reenter: str = "renoise", target: str = "clean", **options: int
 ) -> SelfCorrection:
-    """The objective that a configuration's words stand for."""
+    """Build the objective that a configuration's words stand for."""
     again, against = (
         choose("reenter of self-correction", REENTER, reenter),
         choose("target of self-correction", TARGETS, target),

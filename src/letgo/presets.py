@@ -10,7 +10,7 @@ from letgo.errors import unknown
 
 
 def _pair(config: Config) -> dict[str, Config]:
-    """X with self-correction and X-baseline without."""
+    """Return X with self-correction and X-baseline without."""
     baseline = replace(config, name=f"{config.name}-baseline", objective="simple")
     return {config.name: config, baseline.name: baseline}
 

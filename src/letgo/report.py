@@ -16,7 +16,8 @@ from letgo import __version__
 from letgo.errors import LetgoError
 from letgo.estimates import ESTIMATES, Column, Estimate, Known
 
-SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness")
+SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness",
+          "calls_per_instance")  # fmt: skip
 PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "outcomes", "scores", "device"}
 
 

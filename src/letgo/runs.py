@@ -65,7 +65,7 @@ def all_locked(folders: Iterable[Path]) -> Iterator[None]:
 
 
 def _lock(folder: Path, wait: bool) -> int | None:
-    """A descriptor of the folder itself, whose lock ends with it: at the latest when the process does."""
+    """Return a descriptor of the folder itself; its lock ends with it, at the latest when the process does."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -101,7 +101,7 @@ def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None)
 
 
 def load_weights(path: Path, prefix: str = "") -> Weights:
-    """Tensors whose name starts with `prefix`, as float32."""
+    """Read the tensors whose name starts with `prefix`, as float32."""
     try:
         with safe_open(path, framework="pt") as file:
             names = [k for k in file.keys() if k.startswith(prefix)]  # noqa: SIM118  (not a dict)
@@ -153,14 +153,14 @@ class Run:
 
     @staticmethod
     def load(folder: Path) -> Run:
-        """A run, or a model without its state, as it stands."""
+        """Read a run, or a model without its state, as it stands."""
         state = load_state(folder / "state.pt") if (folder / "state.pt").is_file() else None
         return Run(folder, Config.from_dict(read_json(folder / "config.json")), state)
 
     @staticmethod
     @contextmanager
     def open(config: Config, folders: dict[int, Path]) -> Iterator[list[Run]]:
-        """The run of each seed, new or to go on with, in a folder that no other process trains or tunes in meanwhile.
+        """Open the run of each seed, new or to go on with; no other process trains or tunes in its folder meanwhile.
 
         What was lost or damaged there is repaired.
         """
@@ -188,7 +188,7 @@ class Run:
 
     @property
     def validation(self) -> dict[str, Any]:
-        """Which weights were exported, and why; nothing where no file can say."""
+        """It says which weights were exported, and why; nothing where no file can say."""
         path = self.folder / "validation.json"
         facts = read_json(path) if _reads(read_json, path) else {}
         return facts if isinstance(facts, dict) else {}
@@ -214,7 +214,7 @@ class Run:
                 file.write("".join(f"{line}\n" for line in lines).encode())
 
     def save(self, state: dict[str, Any]) -> None:
-        """A trainer's state, and its average as the model; what was found for other weights goes."""
+        """Write a trainer's state, and its average as the model; what was found for other weights goes."""
         new = self.state is None
         self.state = {**state, "config": self.config.as_dict(), "instances": self.instances}
         self._forget()
@@ -229,7 +229,7 @@ class Run:
         save_weights(self.folder / "checkpoints" / f"{step}.safetensors", both, torch.float16)
 
     def log(self, step: int, losses: dict[str, float], speed: float) -> None:
-        """One more line; the file is closed between lines, so a killed run leaves at most half of one."""
+        """Write one more line; the file is closed between lines, so a killed run leaves at most half of one."""
         path = self.folder / "metrics.jsonl"
         try:
             with path.open("a", encoding="utf-8") as log:
@@ -239,7 +239,7 @@ class Run:
             raise LetgoError(f"cannot write {path}: {reason}; what was saved before is intact") from None
 
     def candidates(self) -> list[tuple[int, str]]:
-        """Step and kind ('ema' or 'raw') of all weights that are here: the state's, then kept ones, latest first."""
+        """List step and kind ('ema', 'raw') of all weights that are here: the state's, then kept ones, latest first."""
         last = [] if self.state is None else [self.step]  # in full precision, wherever that step was kept too
         steps = [*last, *(step for step in reversed(_kept_steps(self.folder)) if step not in last)]
         return [(step, kind) for step in steps for kind in ("ema", "raw")]
@@ -272,11 +272,11 @@ class Run:
             write_json(self.folder / "validation.json", {**known, "step": step, "weights": kind, **because})
 
     def tuning_file(self, rule: str, regime: str | None = None) -> Path:
-        """Where `letgo tune` keeps the settings of a rule; those of another regime than the task's first apart."""
+        """`letgo tune` keeps the settings of a rule here; those of another regime than the task's first lie apart."""
         return self.folder / (f"tune-{rule}.json" if regime is None else f"tune-{rule}-{regime}.json")
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
-        """What `letgo tune` found for a rule in this regime, or else in the usual one; or nothing."""
+        """Return what `letgo tune` found for a rule in this regime, or else in the usual one; or nothing."""
         paths = (self.tuning_file(rule, kind) for kind in (regime, None))
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
@@ -314,7 +314,7 @@ class Run:
 
 
 def _to_train(config: Config, folder: Path) -> Run:
-    """A run that goes on where it stopped, or a new one where nothing is."""
+    """Return a run that goes on where it stopped, or a new one where nothing is."""
     state = load_state(folder / "state.pt") if (folder / "state.pt").exists() else None
     if state is not None and state["step"] == 0 and Config.from_dict(state["config"]) != config:
         for path in folder.glob("checkpoints/*.safetensors"):  # no step was saved: it ran out of memory, perhaps
@@ -365,7 +365,7 @@ def _kept_steps(folder: Path) -> list[int]:
 
 
 def _step_of(line: str) -> float:
-    """Of a line of the log; of half a line, beyond all steps."""
+    """Return the step of a line of the log; half a line is beyond all steps."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
@@ -373,7 +373,7 @@ def _step_of(line: str) -> float:
 
 
 def _is_setting(best: object) -> bool:
-    """A sigma, and a tau_start where the rule has one."""
+    """Whether this holds a sigma, and a tau_start where the rule has one."""
     numbers = [best.get("sigma"), best.get("tau_start")] if isinstance(best, dict) else [None]
     return type(numbers[0]) in (int, float) and type(numbers[-1]) in (int, float, type(None))
 
@@ -388,7 +388,7 @@ def shipped() -> list[str]:
 
 
 def own_name(model: str) -> str:
-    """Itself; of TASK or TASK-baseline, where no model has that name, the first that is shipped for it."""
+    """TASK or TASK-baseline stands for the first model shipped for it, unless a model has that name; else return it."""
     task = model.removesuffix("-baseline")
     if task not in TASKS or model in shipped() or is_folder(Path(model)):
         return model
@@ -399,7 +399,7 @@ def own_name(model: str) -> str:
 
 
 def locate(model: str) -> tuple[Path, int | None]:
-    """The folder, and the step if one was named, of a shipped name (or a task), a run folder, RUN@STEP or hub:ID."""
+    """Find the folder, and the step if named, of a shipped name (or a task), a run folder, RUN@STEP or hub:ID."""
     if not model:
         raise LetgoError(f"no model named; name a run folder or a shipped model: {', '.join(shipped())}")
     model = own_name(model)
@@ -454,7 +454,7 @@ def _build(path: Path) -> tuple[Config, torch.nn.Module]:
 
 
 def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
-    """A network in eval mode with its weights, and the folder it came from."""
+    """Load a network in eval mode with its weights, and return the folder it came from."""
     folder, step = locate(model)
     config, network = _build(folder / "config.json")
     if step is None:

@@ -28,7 +28,7 @@ Values = tuple[float, ...]
 def grid_of(
     solver: Solver, rule: str, sigmas: Values | None = None, tau_starts: Values | None = None, steps: int | None = None
 ) -> list[Sampler]:
-    """The samplers to try, by default around the settings that the paper found; the smaller sigma first."""
+    """List the samplers to try, by default around the settings that the paper found; the smaller sigma first."""
     taus = (tau_starts or TAU_STARTS) if "tau_start" in rule_kind(rule).takes else (None,)
     sigmas = sigmas or (LONG_SIGMAS if solver.steps(steps) >= LONG else SIGMAS)[rule]
     return [solver.sampler(rule, steps, sigma=sigma, tau_start=tau) for sigma in sorted(sigmas) for tau in taus]
@@ -42,7 +42,7 @@ def tune(
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
+    """Measure the validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
     if len(problem) < FOLDS:
         raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
     grid = []
@@ -65,7 +65,7 @@ def tune(
 
 
 def together(tables: list[dict[str, Any]]) -> dict[str, Any]:
-    """One setting for several runs: the best mean over all their folds, with all of these in the grid."""
+    """Choose one setting for several runs: the best mean over all their folds, with all of these in the grid."""
     grid = []
     for rows in zip(*(table["grid"] for table in tables), strict=True):
         mean = round(sum(row["validity"] for row in rows) / len(rows), 4)
@@ -79,7 +79,7 @@ def _best(grid: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def advice(table: dict[str, Any]) -> str:
-    """What a user should know of the best setting: that it lies at the edge of the grid, or is worth nothing."""
+    """Tell a user that the best setting lies at the edge of the grid, or is worth nothing."""
     best = table["best"]
     if not best["validity"]:
         return "no setting gave a valid board; train longer, or sample with more --steps"
@@ -103,7 +103,7 @@ def pick_checkpoint(
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The step and kind of the weights that Euler does best with, and the scores of all candidates.
+    """Find the step and kind of the weights that Euler does best with, and the scores of all candidates.
 
     Ancestral sampling takes its place where the path is discrete.
     """
@@ -120,7 +120,7 @@ def pick_checkpoint(
 
 
 def best_of(shares: Sequence[float], count: int) -> int:
-    """The place of the largest share of `count` boards; the first stays unless led by more than a standard error."""
+    """Find the largest share of `count` boards; the first stays unless led by more than a standard error."""
     error = math.sqrt(max(shares[0] * (1 - shares[0]), 1 / count) / count)
     best = shares.index(max(shares))
     return best if shares[best] > shares[0] + error else 0

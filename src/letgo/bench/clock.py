@@ -26,7 +26,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Wall-clock seconds until the device is idle again."""
+    """Return wall-clock seconds until the device is idle again."""
     synchronize(device)
     started = time.perf_counter()
     work()
@@ -44,7 +44,7 @@ def race(works: dict[Key, Callable[[], object]], repeats: int, device: torch.dev
 
 
 def matmul_peak(device: torch.device, half: bool | None = None) -> float:
-    """FLOP/s of one large product: bf16 or fp32 as `half` says, by default as the device trains."""
+    """Measure FLOP/s of one large product: bf16 or fp32 as `half` says, by default as the device trains."""
     gpu = device.type == "cuda"
     size, kind = 8192 if gpu else 1024, torch.bfloat16 if (gpu if half is None else half) else torch.float32
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
@@ -59,7 +59,7 @@ def matmul_peak(device: torch.device, half: bool | None = None) -> float:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes per second, read and written, of a copy far larger than any cache."""
+    """Measure bytes per second, read and written, of a copy far larger than any cache."""
     source = torch.zeros((2**30 if device.type == "cuda" else 2**27) // 4, device=device)
     target = torch.empty_like(source)
 
@@ -71,7 +71,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def builds() -> int:
-    """Graphs that torch.compile has built in this process so far."""
+    """Count the graphs that torch.compile has built in this process so far."""
     dynamo = sys.modules.get("torch._dynamo.utils")  # if nobody imported it, nothing was compiled
     return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 
@@ -106,7 +106,7 @@ class Case:
 def measure(
     works: Iterable[Case], captures: Callable[[], int], steps: int, repeats: int, device: torch.device, say: Say
 ) -> list[dict[str, Any]]:
-    """A row of figures for each case, timed in turns; `captures` counts CUDA graphs captured so far.
+    """Return a row of figures for each case, timed in turns; `captures` counts CUDA graphs captured so far.
 
     A generator builds each case when its turn to warm up comes: what it allocates counts as its memory.
     """

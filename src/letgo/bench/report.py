@@ -17,7 +17,7 @@ from letgo.tasks import Problem
 
 
 def board_flops(config: Config, problem: Problem, backward: bool = False) -> int:
-    """FLOPs of a forward pass (and a backward one) of one board: matrix products and attention, plain network."""
+    """Count FLOPs of a forward pass (and a backward one) of a board: products and attention of the plain network."""
     network, state = config.build_model(), config.build_codec().encode(problem.solution[:1])
     context, counter = None if problem.context is None else problem.context[:1].float(), FlopCounterMode(display=False)
     with counter, torch.set_grad_enabled(backward), sdpa_kernel(SDPBackend.MATH):  # as products, which it can count
@@ -28,7 +28,7 @@ def board_flops(config: Config, problem: Problem, backward: bool = False) -> int
 
 
 def step_flops(config: Config, problem: Problem) -> int:
-    """FLOPs of an optimiser step: Eq. 4, or Eq. 9 as App. C or Algorithm 2 has it."""
+    """Count FLOPs of an optimiser step: Eq. 4, or Eq. 9 as App. C or Algorithm 2 has it."""
     both = board_flops(config, problem, backward=True)
     if config.objective == "simple":
         return config.batch * both
@@ -52,7 +52,7 @@ def head(what: str, config: Config, device: torch.device, peak: float) -> dict[s
 
 
 def summary(report: dict[str, Any]) -> str:
-    """The report as a table for a reader."""
+    """Write the report as a table for a reader."""
     train, models = report["bench"] == "train", report.get("seeds", 1)
     size = f"batch {report['batch']}" + (f", ours {models} models stacked" if models > 1 else "")
     lines = [

@@ -27,7 +27,7 @@ def bench_sample(
     precision: str = "auto",
     say: Say = lambda text: None,
 ) -> dict[str, Any]:
-    """Board-steps per second of DDPM to the last step, one batch: ours, plain, and diffusers' DDPMScheduler.
+    """Measure board-steps per second of DDPM, all steps, one batch: ours, plain, and diffusers' DDPMScheduler.
 
     Ours has by default the precision of `letgo solve`; the two others have the device's plain one.
     """

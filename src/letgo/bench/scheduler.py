@@ -17,7 +17,7 @@ from letgo.tasks import Problem
 
 
 def make_scheduler(config: Config, steps: int) -> Any:
-    """diffusers' DDPMScheduler on our grid: beta_i = 1 - delta(t_i), so its cumulative products are alpha(t_i)^2."""
+    """Put diffusers' DDPMScheduler on our grid: by beta_i = 1 - delta(t_i) its cumulative products are alpha(t_i)^2."""
     try:
         from diffusers.schedulers.scheduling_ddpm import DDPMScheduler  # pyright: ignore[reportMissingImports]
     except ImportError:

@@ -30,7 +30,7 @@ def bench_train(
     seeds: int = 1,
     say: Say = lambda text: None,
 ) -> dict[str, Any]:
-    """Milliseconds per optimiser step and model, warm, of both objectives; ours with `seeds` models stacked."""
+    """Measure ms per optimiser step and model, warm, of both objectives; ours with `seeds` models stacked."""
     gpu = device.type == "cuda"
     steps = steps or (200 if gpu else 10)
     problem = config.build_task().generate(BOARDS, data_rng(0, "train"), "train")

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def polite(server: Any, hang_up: Callable[[], None]) -> Any:
-    """A uvicorn server that ends its streams with a word before it waits for them to end."""
+    """Let a uvicorn server end its streams with a word before it waits for them to end."""
     shutdown = server.shutdown
 
     async def hang_up_then_shutdown(*args: Any, **kwargs: Any) -> None:

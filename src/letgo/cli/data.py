@@ -90,7 +90,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _report_lines(report: dict[str, Any]) -> list[str]:
-    """`key: value`, with counts as `what x how many`."""
+    """Write lines `key: value`, with counts as `what x how many`."""
     lines = []
     for key, value in report.items():
         if isinstance(value, dict):

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """The report as a few lines for a reader; a task's own scores come last."""
+    """Write the report as a few lines for a reader; a task's own scores come last."""
     from letgo.report import SCORES
 
     def span(score: dict[str, Any]) -> str:
@@ -73,7 +73,7 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(f"{'chosen of ' + str(report['chosen_at_k']['k']):18} {span(report['chosen_at_k'])}")
     own = [key for key, value in report.items() if isinstance(value, dict) and "n" in value and key not in SCORES]
     for key in ("violation_rate", "codeword_distance", "uniqueness", *own):
-        if report.get(key) and report[key]["n"]:
+        if report.get(key) and report[key]["n"] and report[key].get("k") != 1:
             lines.append(f"{key:18} {span(report[key])}")
     where = f"{report['device']}, {report['precision']}"
     lines.append(f"{report['calls']:,} network calls in {report['seconds']:.1f} s on {where}")

@@ -44,7 +44,7 @@ WRITE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def build_parser(verbs: Container[str | None] = VERBS) -> Parser:
-    """The whole parser; the options of other verbs than `verbs` are left out, and their modules not imported."""
+    """Build the parser; the options of other verbs than `verbs` are left out, and their modules not imported."""
     parser = Parser(
         prog="letgo",
         description="Continuous diffusion for constrained discrete tasks: Tweedie reprojection, self-correction.",
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> str | None:
-    """One line for what a user can do something about; None for a bug."""
+    """Explain in a line what a user can do something about; return None for a bug."""
     if isinstance(error, LetgoError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
@@ -103,7 +103,7 @@ def _explain(error: Exception) -> str | None:
 
 
 def _complain(text: str, code: int = 2) -> int:
-    """One line on stderr, and the exit code, which holds even where nobody can read the line."""
+    """Print a line on stderr and return the exit code, which holds even where nobody can read the line."""
     try:
         print(f"letgo: {text}", file=sys.stderr, flush=True)
     except OSError:

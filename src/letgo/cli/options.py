@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of an option that is a whole number."""
+    """Return the type of an option that is a whole number."""
 
     def whole_number(text: str) -> int:
         if not text.removeprefix("-").isdecimal() or int(text) < least:
@@ -45,7 +45,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def boards(text: str) -> int:
-    """The type of an option that says how many boards to make; all of them lie in memory."""
+    """Read how many boards to make; all of them lie in memory."""
     count = at_least(1)(text)
     if count > MOST_BOARDS:
         raise argparse.ArgumentTypeError(f"{text} is more than a billion boards, which fit in no memory; ask for fewer")
@@ -161,7 +161,7 @@ def publish(report: dict[str, Any], args: argparse.Namespace, summary: Callable[
     print(json.dumps(report, indent=2) if args.json else summary(report))
 
 
-def settings(args: argparse.Namespace) -> dict[str, float | None]:
+def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
 
 
@@ -173,7 +173,7 @@ def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, reg
 
 
 def load_solver(name: str | None, args: argparse.Namespace) -> Solver:
-    """The solver of the model that NAME and --model ask for."""
+    """Load the solver of the model that NAME and --model ask for."""
     from letgo.solver import load
     from letgo.tasks import TASKS, USUAL
 

@@ -107,7 +107,7 @@ def _tune_all(args: argparse.Namespace) -> int:
 def _tune(
     args: argparse.Namespace, name: str, solver: Solver, problem: Problem
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """The checkpoint that Euler picks for one run, if there is a choice, and the table of its settings."""
+    """Return the checkpoint that Euler picks for one run, if there is a choice, and the table of its settings."""
     from letgo.progress import Progress
     from letgo.runs import Run, locate
     from letgo.solver import Solver

@@ -14,7 +14,7 @@ from letgo.tasks import Problem
 
 
 def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
-    """k ~ U{0..cells-1} clues at random places (Table 2), drawn on the device.
+    """Draw k ~ U{0..cells-1} clues at random places (Table 2), on the device.
 
     One cell is never given, the others each with probability p ~ U(0, 1): how many are then is uniform, and no sort is
     needed to place them.
@@ -35,7 +35,7 @@ class TrainingData:
 
     @staticmethod
     def of(problem: Problem | Sequence[Problem], masks: str, device: torch.device) -> TrainingData:
-        """One problem for all models, or as many as there are models."""
+        """Take one problem for all models, or as many as there are models."""
         problems, starts = ([problem] if isinstance(problem, Problem) else problem), None
         if len(problems) > 1:
             count = len(problems[0])
@@ -47,7 +47,7 @@ class TrainingData:
         return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts)
 
     def draw(self, batch: int) -> tuple[Symbols, CellMask, Tensor | None]:
-        """With several models: `batch` boards in all, in turn for each model."""
+        """Draw `batch` boards in all; with several models they are each model's in turn."""
         device, (count, cells) = self.boards.device, self.boards.shape
         if self.starts is None:
             index = torch.randint(count, (batch,), device=device)
@@ -59,7 +59,7 @@ class TrainingData:
 
 
 def fingerprint(problem: Problem) -> int:
-    """32 bits of the training instances, whatever file they came from."""
+    """Hash the training instances to 32 bits, whatever file they came from."""
     parts = [problem.solution.to(torch.uint8), problem.given]
     parts += [] if problem.context is None else [problem.context.to(torch.uint8)]
     total = 0

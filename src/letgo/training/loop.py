@@ -83,8 +83,8 @@ def train_runs(
         prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
         for i, run in enumerate(runs):
             run.tidy(prints[i % len(prints)] if prints else None)
-        goals = [] if finished else sorted({config.steps, *(run.step for run in runs)})[1:]  # those behind catch up
-        for goal in goals:
+        goals = sorted({config.steps, *(run.step for run in runs)})[1:] or [config.steps]  # those behind catch up
+        for goal in goals if not finished else ():
             group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
             members = [runs[i] for i in group]
             mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
@@ -99,7 +99,7 @@ def train_runs(
 
 
 def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequence[Run]) -> Trainer:
-    """A trainer with the runs' states, or the weights that they start from."""
+    """Build a trainer with the runs' states, or the weights that they start from."""
     trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs])
     if config.init is not None and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)

@@ -22,12 +22,12 @@ ROUNDS = 5
 
 
 def wide(matrices: Tensor) -> Tensor:
-    """Each matrix, or its transpose, with no more rows than columns."""
+    """Return each matrix, or its transpose, with no more rows than columns."""
     return matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """U V^T of each wide matrix U S V^T, roughly: singular values end near 1. By Newton-Schulz, products alone."""
+    """Return about U V^T of each wide matrix U S V^T: singular values end near 1. By Newton-Schulz, products alone."""
     x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-12)
     if x.is_cuda:
         x = x.bfloat16()

@@ -29,7 +29,7 @@ from letgo.tune import pick_checkpoint
 
 
 def configured(preset: str | Config, **changes: Any) -> Config:
-    """The preset's row with some fields changed; None leaves a field as it is."""
+    """Change some fields of a preset's row; None leaves a field as it is."""
     config = (preset_named(preset) if isinstance(preset, str) else preset).changed(**changes)
     for name in ("full_gradient", "simple_weight"):
         if config.objective == "simple" and changes.get(name) is not None:
@@ -43,7 +43,7 @@ def configured(preset: str | Config, **changes: Any) -> Config:
 
 
 def training_instances(config: Config, data: str | Problem | None) -> Problem:
-    """One's own, those of a file or folder, or drawn by the task's own generator with the run's seed."""
+    """Return one's own, those of a file or folder, or those that the task draws with the run's seed."""
     task = config.build_task()
     if isinstance(data, Problem):
         problem = data
@@ -123,7 +123,7 @@ def train(
 
 
 def _instances(config: Config, data: str | Problem | None, seeds: Sequence[int]) -> Problems:
-    """One set where all seeds learn from the same, else one for each."""
+    """Return one set where all seeds learn from the same, else one for each."""
     sets = [training_instances(replace(config, seed=seed), data) for seed in seeds]
     return sets[0] if len({fingerprint(each) for each in sets}) == 1 else sets
 

@@ -52,20 +52,20 @@ class Recipe:
         return Recipe(**{name: getattr(config, name) for name in names}, seeds=tuple(seeds) or (config.seed,))
 
     def rate(self, step: int) -> float:
-        """The learning rate: a linear warm-up, then constant, then (if decay) a linear fall to 0 at the last step."""
+        """The learning rate warms up linearly, stays, then (if decay) falls linearly to 0 at the last step."""
         rate = self.learning_rate * min(1.0, (step + 1) / max(self.warmup, 1))
         if self.decay > 0:
             rate *= min(1.0, max(0.0, (self.steps - step) / (self.decay * self.steps)))
         return rate
 
     def ema_weight(self, step: int) -> float:
-        """How far the average moves at this update: its horizon is at most a tenth of the steps so far."""
+        """The average moves this far at this update: its horizon is at most a tenth of the steps so far."""
         horizon = min(1 / (1 - self.ema), max(step, 1) / 10) if self.ema < 1 else max(step, 1) / 10
         return min(1.0, EMA_EVERY / horizon)
 
 
 def cpu_seed(seed: int, step: int) -> int:
-    """32 bits of both: torch's generator on the CPU ignores all others."""
+    """Hash both to 32 bits: torch's generator on the CPU ignores all others."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 
@@ -74,7 +74,7 @@ FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first
 
 
 def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
-    """All weights as one row, in the order of `shapes`."""
+    """Return all weights as one row, in the order of `shapes`."""
     return torch.cat([weights[name].detach().flatten() for name in shapes])
 
 
@@ -84,7 +84,7 @@ def unpack(row: Tensor, shapes: Shapes) -> dict[str, Tensor]:
 
 
 def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
-    """Any network as a function of its weights, for one row of them or several."""
+    """Make any network a function of its weights, for one row of them or several."""
     shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
 
     def one(row: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
@@ -104,7 +104,7 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
 
 
 def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
-    """The same with fused blocks; they know no context."""
+    """Do the same with fused blocks; they know no context."""
     from letgo.engines.network import FastTransformer
 
     fast = FastTransformer(network).train()  # pyright: ignore[reportArgumentType]
@@ -178,7 +178,7 @@ class Trainer:
 
     @staticmethod
     def of(config: Config, data: TrainingData, fast: bool | None = None, seeds: Sequence[int] = ()) -> Trainer:
-        """The objects that a configuration stands for, put together; each network is drawn with its seed."""
+        """Put the objects together that a configuration stands for; each network is drawn with its seed."""
         recipe, networks = Recipe.of(config, seeds), []
         for seed in recipe.seeds:
             torch.manual_seed(seed)
@@ -198,7 +198,7 @@ class Trainer:
     def _losses(
         self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is minimised, and the losses of each model."""
+        """Return what is minimised, and the losses of each model."""
         x0, models = self.codec.encode(symbols), len(self.seeds)
         batch = Batch(symbols, x0, Clues(x0, given), context, models)
         terms = self.objective(lambda *inputs: self.network(flat, *inputs), self.path, batch)
@@ -206,11 +206,11 @@ class Trainer:
         return losses["loss"].sum(), losses
 
     def _drawn_losses(self, flat: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The losses of a fresh batch; compiled together, drawing it is a kernel or two."""
+        """Draw a fresh batch and return its losses; compiled together, drawing is a kernel or two."""
         return self._losses(flat, *self.data.draw(len(self.seeds) * self.recipe.batch))
 
     def _body(self) -> None:
-        """Everything of a step that a CUDA graph can replay."""
+        """Do everything of a step that a CUDA graph can replay."""
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             total, losses = self.losses(self.flat)
         total.backward()
@@ -240,7 +240,7 @@ class Trainer:
             self.ema.lerp_(self.flat.detach(), self.recipe.ema_weight(step + 1))
 
     def mean_losses(self) -> list[dict[str, float]]:
-        """Each model's means since the last call."""
+        """Return each model's means since the last call."""
         steps, self.logged = [max(self.steps_done - n, 1) for n in self.logged], [self.steps_done] * len(self.seeds)
         sums = {name: total.tolist() for name, total in self.loss_sum.items()}
         for total in self.loss_sum.values():
@@ -248,7 +248,7 @@ class Trainer:
         return [{name: values[i] / count for name, values in sums.items()} for i, count in enumerate(steps)]
 
     def finite(self) -> list[bool]:
-        """For each model, whether its weights and losses are finite."""
+        """Say of each model whether its weights and losses are finite."""
         numbers = torch.cat([self.flat.detach(), *(total[:, None] for total in self.loss_sum.values())], 1)
         return numbers.isfinite().all(1).tolist()
 
@@ -256,7 +256,7 @@ class Trainer:
         return {"raw": self.flat.detach(), "ema": self.ema, **self.adam}[kind]
 
     def weights(self, kind: str, model: int = 0) -> dict[str, Tensor]:
-        """A copy by name, on the CPU: 'raw', 'ema', or a moment of Adam, 'exp_avg' or 'exp_avg_sq'."""
+        """Copy weights by name to the CPU: 'raw', 'ema', or a moment of Adam, 'exp_avg' or 'exp_avg_sq'."""
         row = self._matrix(kind)[model].cpu()
         return {name: value.clone() for name, value in unpack(row, self.shapes).items()}
 
@@ -266,7 +266,7 @@ class Trainer:
         self._matrix(kind)[model].copy_(pack(weights, self.shapes))
 
     def state(self, model: int = 0) -> dict[str, Any]:
-        """What one model needs to go on, alone or beside others."""
+        """Return what one model needs to go on, alone or beside others."""
         return {
             "step": self.steps_done,
             "raw": self.weights("raw", model),
@@ -281,7 +281,7 @@ class Trainer:
         }
 
     def restore(self, *states: dict[str, Any]) -> None:
-        """One state per model, all of the same step."""
+        """Go on from one state per model, all of the same step."""
         if len({int(state["step"]) for state in states}) != 1 or len(states) != len(self.seeds):
             raise LetgoError("models trained together need one state each, all of the same step")
         for model, state in enumerate(states):
