@@ -83,7 +83,7 @@ def test_the_page_describes_it(file: Path):
     config = Config("coins", tasks.load(f"{file}:Coins"), network_options=small, sample_steps=5)
     card = describe("coins", Solver(config, config.build_model()))
     assert (card.title, card.kind, card.cells, card.rows, card.columns) == ("Coins", "grid", 4, 1, 4)
-    assert tasks.Task.look.fget(tasks.get("coins")) == tasks.Look("Coins", 2, 2, ["H", "T"])  # a guess
+    assert tasks.Task.look.__get__(tasks.get("coins")) == tasks.Look("Coins", 2, 2, ["H", "T"])  # a guess
     assert (list(card.letters), card.regime.named, card.example.puzzle) == (["H", "T"], ["gen", "train"], "....")
 
 
