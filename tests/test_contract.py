@@ -195,6 +195,8 @@ def test_a_verdict_does_not_depend_on_the_other_boards(task: Task, training: Pro
 def test_no_instances_and_parts_of_instances_are_instances_too(task: Task, training: Problem) -> None:
     assert task.violations(training.solution[:0], training[:0]).shape == (0, task.cells)
     assert task.format(training.solution[:0], training[:0]) == []
+    if task.name not in FILES:
+        assert task.generate(0, np.random.default_rng(0)).solution.shape == (0, task.cells)
     again = Problem.cat([training[:3], training[3:]])
     assert torch.equal(again.solution, training.solution)
     assert torch.equal(again.given, training.given)
@@ -479,7 +481,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_or_try_other_states(
 
 
 @each_rule
-def test_the_captured_loop_gives_the_plain_states(rule_name: str, network: nn.Module) -> None:
+def test_the_captured_loop_gives_the_plain_states_and_goes_on_with_fewer_boards(
+    rule_name: str, network: nn.Module
+) -> None:
     path, sampler = paths_of(rule_name)[0], registered.sampler(rule_name, 4)
     loop = Graph(network, path, CPU, "fp32", compiled=False)
     for seed, soft_until in ((0, float("inf")), (1, 0.5)):
@@ -489,6 +493,10 @@ def test_the_captured_loop_gives_the_plain_states(rule_name: str, network: nn.Mo
             assert torch.equal(ours.x, theirs.x)
             assert torch.equal(ours.x0_hat, theirs.x0_hat)
         assert torch.equal(loop.finish(sampler, clues, noise), plain[-1].x)
+        rows = torch.tensor([2, 0])
+        rest = loop.walk(sampler, clues[rows], noise[rows], None, plain[1].walk[rows])
+        for ours, theirs in zip(rest, plain[2:], strict=True):
+            assert torch.equal(ours.x, theirs.x[rows])
 
 
 @each_rule

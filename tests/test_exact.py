@@ -22,7 +22,9 @@ from letgo.samplers import RULES, Sampler
 from letgo.sampling import trajectory, uniform_grid
 
 SETTINGS = {"em": {"sigma": 0.3}, "em-decay": {"sigma": 7.0, "tau_start": 0.7}}
-ALL_RULES: dict[str, Rule] = {name: Sampler(name, **SETTINGS.get(name, {})).build() for name in RULES}
+ALL_RULES: dict[str, Rule] = {
+    name: Sampler(name, **SETTINGS.get(name, {})).build() for name, kind in RULES.items() if kind.family == "gaussian"
+}
 CODEC = OneHot(4)
 
 

@@ -328,7 +328,3 @@ def test_a_drawing_frames_the_maze():
 def test_impossible_sizes_are_refused():
     with pytest.raises(LetgoError, match="size 2: choose 3 or more"):
         Maze(2)
-
-
-def test_no_mazes_at_all_can_be_asked_for():
-    assert Maze(5).generate(0, np.random.default_rng(0)).solution.shape == (0, 25)

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from letgo import tasks
-from letgo.data import load_problems, source_of
-from letgo.data.check import check
-from letgo.data.make import make, save
+from letgo.data import source_of
 from letgo.errors import LetgoError
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(), re.S | re.M)
@@ -38,38 +36,6 @@ def fault(call: Any, *args: Any) -> str:
         call(*args)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def test_it_is_drawn_for_training_and_for_measuring(file: Path):
-    assert tasks.load(f"{file}:Coins") == "coins"
-    assert tasks.load(f"{file}:Coins") == "coins"  # a second time changes nothing
-    source = source_of(tasks.get("coins"))
-    training, test = source.training(100, 0), source.draw("test", None, 50, 0)
-    assert source.task.validate(training.solution, training).all()
-    assert training.given.any()
-    assert not test.given.any()  # 'gen' is its first regime
-    assert test.number is not None
-    assert test.number.tolist() == list(range(50))
-    again, other = source.draw("test", None, 50, 0), source.draw("valid", None, 50, 0)
-    assert again.solution.equal(test.solution)
-    assert not other.solution.equal(test.solution)  # alike with odds 6^-50
-
-
-def test_its_files_are_written_read_and_checked(file: Path, tmp_path: Path):
-    task = tasks.get(tasks.load(f"{file}:Coins"))
-    problem = make(task, 5, 1, "train")
-    for name in ("a.npz", "a.txt"):
-        save(tmp_path / name, problem, task, {"task": "coins", "size": None})
-        assert load_problems(tmp_path / name, task).given.equal(problem.given)
-        assert check(tmp_path / name, "coins")["rows"] == 5
-    drawn = source_of(task, tmp_path / "a.npz").draw("test", "train", 5, 0)
-    assert task.validate(drawn.solution, drawn).all()
-    (tmp_path / "b.txt").write_text("HTTH # two heads\n\nHHHX\n")
-    assert fault(load_problems, tmp_path / "b.txt", task) == (
-        f"{tmp_path / 'b.txt'}, line 3: expected 4 characters of H, T and '.', got 'HHHX'"
-    )
-    assert "coins has one size only" in fault(task.sized, 5)
-    assert ".csv files hold 9x9 Sudokus or mazes, not coins" in fault(load_problems, "x.csv", task)
 
 
 def test_the_page_describes_it(file: Path):
