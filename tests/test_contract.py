@@ -481,9 +481,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_or_try_other_states(
 
 
 @each_rule
-def test_the_captured_loop_gives_the_plain_states_and_goes_on_with_fewer_boards(
-    rule_name: str, network: nn.Module
-) -> None:
+def test_the_captured_loop_is_the_plain_one_and_goes_on_with_fewer_boards(rule_name: str, network: nn.Module) -> None:
     path, sampler = paths_of(rule_name)[0], registered.sampler(rule_name, 4)
     loop = Graph(network, path, CPU, "fp32", compiled=False)
     for seed, soft_until in ((0, float("inf")), (1, 0.5)):

@@ -124,11 +124,6 @@ def test_a_file_that_is_no_table_gives_one_clear_line(tmp_path: Path, content: b
     assert fault(read_sudoku_extreme, path).startswith(f"{path}{expected}")
 
 
-def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
-    assert fault(read_sudoku_extreme, tmp_path / "none.csv") == f"{tmp_path / 'none.csv'}: no such file; check the path"
-    assert fault(read_sudoku_extreme, tmp_path).startswith(f"{tmp_path}: this is a directory")
-
-
 def test_an_empty_rating_is_unknown(tmp_path: Path) -> None:
     table = read_sudoku_extreme(write(tmp_path / "a.csv", HEADER, ROW.removesuffix("7")))
     assert table.ratings.tolist() == [-1]
@@ -326,11 +321,6 @@ def test_a_malformed_puzzle_file_gives_one_line(tmp_path: Path, content: bytes, 
     path = tmp_path / "puzzles.txt"
     path.write_bytes(content)
     assert fault(read_puzzles, path, Sudoku()).startswith(f"{path}{expected}")
-
-
-def test_a_missing_puzzle_file_and_a_directory_are_named(tmp_path: Path) -> None:
-    assert fault(read_puzzles, tmp_path / "p.txt", Sudoku()).endswith("p.txt: no such file; check the path")
-    assert "this is a directory" in fault(read_puzzles, tmp_path, Sudoku())
 
 
 def test_in_a_maze_file_a_hash_is_a_wall_and_a_semicolon_begins_a_comment(tmp_path: Path) -> None:

@@ -22,9 +22,8 @@ from letgo.samplers import RULES, Sampler
 from letgo.sampling import trajectory, uniform_grid
 
 SETTINGS = {"em": {"sigma": 0.3}, "em-decay": {"sigma": 7.0, "tau_start": 0.7}}
-ALL_RULES: dict[str, Rule] = {
-    name: Sampler(name, **SETTINGS.get(name, {})).build() for name, kind in RULES.items() if kind.family == "gaussian"
-}
+GAUSSIAN = [name for name, kind in RULES.items() if kind.family == "gaussian"]
+ALL_RULES: dict[str, Rule] = {name: Sampler(name, **SETTINGS.get(name, {})).build() for name in GAUSSIAN}
 CODEC = OneHot(4)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from letgo.cli import main
 from letgo.codecs import OneHot
 from letgo.config import Config
 from letgo.errors import LetgoError
+from letgo.estimates import Rate
 from letgo.objectives import Batch
 from letgo.paths import CosinePath
 from letgo.presets import PRESETS
@@ -220,7 +222,7 @@ def test_a_new_run_leaves_weights_alone_that_it_did_not_write(tmp_path: Path) ->
 @pytest.mark.usefixtures("averaged_always")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 @pytest.mark.parametrize("fault", [None, "{"])
-@pytest.mark.parametrize("chosen", [None, (10, "raw"), (10, "ema"), (20, "raw")])
+@pytest.mark.parametrize("chosen", [None, (10, "raw")])
 def test_what_is_lost_or_damaged_comes_back_as_it_was_chosen(
     name: str, fault: str | None, chosen: tuple[int, str] | None, tmp_path: Path
 ) -> None:
@@ -666,12 +668,6 @@ def test_a_state_of_another_network_is_refused(fault: str, tmp_path: Path) -> No
         go(MINI, tmp_path)
 
 
-def test_the_loss_falls(tmp_path: Path) -> None:
-    go(replace(MINI, batch=32, steps=150, warmup=20), tmp_path, log_every=50)
-    losses = [entry["loss"] for entry in lines(tmp_path)]
-    assert losses[2] < 0.7 * losses[0]
-
-
 def test_logged_losses_are_the_means_of_their_steps_and_reported_with_the_speed(tmp_path: Path) -> None:
     seen: list[tuple[int, int, float, dict[str, float]]] = []
     one, many = tmp_path / "one", tmp_path / "many"
@@ -754,8 +750,8 @@ def test_validation_prefers_raw_weights_where_they_lead_by_more_than_a_standard_
     ema: float, raw: float, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 0.5 and 64 boards the standard error is 0.0625."""
-    values = iter([ema, raw])
-    monkeypatch.setattr("letgo.training.train.evaluate", lambda *_: {"validity": {"value": next(values)}})
+    values = iter([round(100 * ema), round(100 * raw)])
+    monkeypatch.setattr("letgo.training.train.evaluate", lambda *_: SimpleNamespace(validity=Rate(next(values), 100)))
     said: list[str] = []
     run = letgo.train(MINI, tmp_path, validate=64, device="cpu", say=said.append, command="again")
     assert said[0] == f"validation, Euler, n=64: EMA {ema:.3f}, raw {raw:.3f}; kept {chosen}"

@@ -27,16 +27,21 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps of training know nothing, but the raw weights kept at step 1 are those of the shipped model."""
-    out = tmp_path / "run"
+    out = tmp_path_factory.mktemp("runs") / "run"
     assert main(["train", "sudoku-mini", "--out", str(out), "--steps", "2", "--keep", "1,2", *FAST]) == 0
     path = out / "checkpoints" / "1.safetensors"
-    trained = load_weights(locate("sudoku-mini")[0] / "model.safetensors")
+    shipped = load_weights(locate("sudoku-mini")[0] / "model.safetensors")
     untrained = load_weights(path, "ema.")
-    save_weights(path, {f"ema.{k}": v for k, v in untrained.items()} | {f"raw.{k}": v for k, v in trained.items()})
+    save_weights(path, {f"ema.{k}": v for k, v in untrained.items()} | {f"raw.{k}": v for k, v in shipped.items()})
     return out
+
+
+@pytest.fixture
+def run(tmp_path: Path, trained: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def table(run: Path, *words: str) -> dict[str, Any]:
