@@ -186,24 +186,6 @@ def test_training_is_measured_with_both_objectives(name: str, capsys: pytest.Cap
     assert "self-correction / simple, App. C: 1.43" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["sample", "sudoku-huge"], "unknown preset"),
-        (["sample", "sudoku-mini", "--seeds", "2"], "--seeds is for"),
-        (["paint"], "invalid choice"),
-        (["train", "sudoku-mini", "--repeats", "0"], "expected a whole number from 1"),
-    ],
-)
-def test_wrong_words_are_refused_in_one_line(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["bench", *words, "--device", "cpu"]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
 # ---------------------------------------------------------------- early exit
 
 

@@ -470,11 +470,6 @@ def test_a_damaged_tuning_is_said_in_a_line(best: str, run: str, capsys: pytest.
     assert "tune-em.json holds no tuned settings" in capsys.readouterr().err
 
 
-def test_one_board_has_no_interval_and_still_a_report(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", run, "--rule", "ddpm", "--count", "1", "--steps", "2"]) == 0
-    assert "violation_rate" in capsys.readouterr().out
-
-
 def test_the_same_seed_gives_every_rule_the_same_instances(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Problem] = []
 

@@ -196,7 +196,8 @@ def test_no_instances_and_parts_of_instances_are_instances_too(task: Task, train
     assert task.violations(training.solution[:0], training[:0]).shape == (0, task.cells)
     assert task.format(training.solution[:0], training[:0]) == []
     if task.name not in FILES:
-        assert task.generate(0, np.random.default_rng(0)).solution.shape == (0, task.cells)
+        none = source_of(task).generate("train", "train", 0, np.random.default_rng(0))
+        assert none.solution.shape == (0, task.cells)
     again = Problem.cat([training[:3], training[3:]])
     assert torch.equal(again.solution, training.solution)
     assert torch.equal(again.given, training.given)

@@ -192,22 +192,3 @@ def test_a_folder_or_a_link_to_nowhere_is_refused_before_the_work(tmp_path: Path
     assert fault(refuse_unwritable, tmp_path) == f"--out {tmp_path}: this is a directory; name a file in it"
     assert fault(refuse_unwritable, loop) == f"--out {loop}: a link that leads to itself; name a file"
     assert fault(refuse_unwritable, away) == f"--out {away}: /proc cannot be written to; choose another place"
-
-
-def full_disk(path: Path) -> None:
-    with written_atomically(path) as file:
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-
-def test_a_full_disk_is_one_line_and_no_litter(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    assert fault(full_disk, path) == f"{path}: No space left on device; check the disk and the permissions"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
-    usual = write(tmp_path / "usual", "x")
-    with written_atomically(tmp_path / "new") as file:
-        file.write(b"x")
-    assert (tmp_path / "new").stat().st_mode == usual.stat().st_mode

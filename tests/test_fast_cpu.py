@@ -14,7 +14,6 @@ from letgo.app.scheduler import LaneNoise
 from letgo.data.source import source_of
 from letgo.engines import cpu
 from letgo.engines.plain import Plain
-from letgo.errors import LetgoError
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS
 from letgo.rng import AHEAD, KERNEL, MOST_AHEAD, PIN, Noise, NoiseAhead
@@ -160,8 +159,3 @@ def test_a_report_names_its_precision(precision: str, capsys: pytest.CaptureFixt
     for words in (["evaluate", "sudoku-mini", "--rule", "ddpm"], ["generate", "sudoku-mini"]):
         assert cli.main([*words, *few]) == 0
         assert json.loads(capsys.readouterr().out)["precision"] == ("bf16" if precision == "bf16" else "fp32")
-
-
-def test_an_unknown_precision_is_named() -> None:
-    with pytest.raises(LetgoError, match="unknown precision 'half'"):
-        load("sudoku-mini", precision="half")

@@ -453,11 +453,8 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
     ("name", "settings", "says"),
     [
         ("dpm", {}, "unknown rule 'dpm'; did you mean ddpm\\? choose one of ddpm"),
-        ("em", {}, "needs --sigma"),
-        ("em-decay", {"sigma": 7.0}, "--tau-start"),
         ("em", {"sigma": 0.3, "tau_start": 0.5}, "rule 'em' takes no tau_start; only em-decay take"),
         ("em-decay", {"tau_start": 0.7}, "needs --sigma and --tau-start"),
-        ("ddpm", {"sigma": 0.3}, "takes no sigma"),
         ("em", {"sigma": -1.0}, "sigma must be >= 0"),
         ("em-decay", {"sigma": 1.0, "tau_start": 1.5}, r"tau_start in \[0, 1\]"),
         ("ddpm", {"variance": -1.0}, "variance must be >= 0"),
