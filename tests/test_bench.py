@@ -58,6 +58,7 @@ def test_a_step_of_the_papers_sudoku_run_is_a_tenth_of_a_teraflop() -> None:
     assert work.step_flops(config) == pytest.approx(0.109e12, rel=0.01)
 
 
+@pytest.mark.fast
 def test_self_correction_adds_a_forward_pass_and_a_tenth_of_the_rows() -> None:
     config = PRESETS["sudoku-mini"]
     work = Work.of(config, first_instances("sudoku-mini"), half=False)

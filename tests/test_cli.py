@@ -318,6 +318,7 @@ def knowing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("letgo.solver.load", lambda name, *_, **__: Solver(PRESETS[name], Knowing(), "cpu"))
 
 
+@pytest.mark.fast
 @pytest.mark.usefixtures("knowing")
 def test_solved_puzzles_are_lines_in_order_and_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "sudoku-mini", NEARLY, BLANK, DONE]) == 0
@@ -374,6 +375,7 @@ def test_generated_boards_are_lines_and_the_verdict_goes_to_stderr(
     assert "│" in capsys.readouterr().out
 
 
+@pytest.mark.fast
 def test_a_report_as_json_and_as_text(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["evaluate", run, "--rule", "ddpm", "--count", "9", "--steps", "3", "--regime", "8", "--passes", "2"]
     words += ["--seed", "5", "--out", str(tmp_path / "new" / "report.json")]
@@ -534,6 +536,7 @@ def test_clocks_are_short() -> None:
     assert [clock(s) for s in (0.2, 59.0, 61.0, 3600.0, 86_399.0)] == ["0s", "59s", "1m01s", "1h00m", "23h59m"]
 
 
+@pytest.mark.fast
 def test_presets_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
     listed = capsys.readouterr().out
@@ -663,6 +666,7 @@ print(sorted({"torch", "numpy"} & set(sys.modules)), file=sys.stderr)
 """
 
 
+@pytest.mark.fast
 def test_help_does_not_wait_for_torch() -> None:
     done = python("-c", HELP)
     assert done.returncode == 0

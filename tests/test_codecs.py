@@ -11,6 +11,8 @@ from torch.testing import assert_close
 from letgo.codecs import AnalogBits, Codec, DigitImages, OneHot, RandomEmbedding
 from letgo.errors import LetgoError
 
+pytestmark = pytest.mark.fast
+
 EXACT: dict[str, tuple[Codec, int]] = {
     "one-hot 2": (OneHot(2), 2),
     "one-hot 9": (OneHot(9), 9),

@@ -11,6 +11,8 @@ from letgo.errors import LetgoError
 from letgo.tasks.connectivity import Connectivity, components, random_graphs, reachability
 from letgo.tasks.task import Problem
 
+pytestmark = pytest.mark.fast
+
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(2, 24)
 

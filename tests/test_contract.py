@@ -35,6 +35,8 @@ from letgo.sampling import Snapshot, trajectory
 from letgo.tasks import Problem, Task
 from letgo.training.trainer import plain_network
 
+pytestmark = pytest.mark.fast
+
 CPU = torch.device("cpu")
 COUNT = 6
 each_task = pytest.mark.parametrize("task_name", names(tasks.TASKS))
@@ -411,7 +413,7 @@ def paths_of(rule_name: str) -> list[Path]:
 @each_rule
 def test_a_rule_ends_in_finite_states_that_keep_the_clues(rule_name: str) -> None:
     for path in paths_of(rule_name):
-        for soft_until in (float("inf"), 0.5, 0.0):
+        for soft_until in (float("inf"), 0.5):
             clues = clues_on(path, 4, soft_until)
             for steps in (1, 2, 7):
                 snapshots = list(walk(rule_name, path, clues, Noise.first(0, 4), steps))
@@ -454,31 +456,29 @@ def test_the_network_is_called_as_often_as_the_table_says_and_sees_pinned_states
 def test_a_board_does_not_depend_on_its_company_and_a_walk_goes_on_with_fewer(
     rule_name: str, network: nn.Module
 ) -> None:
-    rows = torch.tensor([4, 1])
-    for path in paths_of(rule_name):
-        clues, noise = clues_on(path, 5, soft_until=0.5), Noise.first(3, 5)
-        whole = list(walk(rule_name, path, clues, noise, 6, by=network))
-        alone = list(walk(rule_name, path, clues[rows], noise[rows], 6, by=network))
-        rest = list(walk(rule_name, path, clues[rows], noise[rows], 6, whole[2].walk[rows], by=network))
-        assert [(s.step, s.t) for s in rest] == [(s.step, s.t) for s in whole[3:]]
-        for ours in (alone[3:], rest):
-            for mine, theirs in zip(ours, whole[3:], strict=True):
-                assert torch.equal(mine.x, theirs.x[rows])
-                assert torch.equal(mine.x0_hat, theirs.x0_hat[rows])
+    path, rows = paths_of(rule_name)[0], torch.tensor([4, 1])
+    clues, noise = clues_on(path, 5, soft_until=0.5), Noise.first(3, 5)
+    whole = list(walk(rule_name, path, clues, noise, 5, by=network))
+    alone = list(walk(rule_name, path, clues[rows], noise[rows], 5, by=network))
+    rest = list(walk(rule_name, path, clues[rows], noise[rows], 5, whole[2].walk[rows], by=network))
+    assert [(s.step, s.t) for s in rest] == [(s.step, s.t) for s in whole[3:]]
+    for ours in (alone[3:], rest):
+        for mine, theirs in zip(ours, whole[3:], strict=True):
+            assert torch.equal(mine.x, theirs.x[rows])
+            assert torch.equal(mine.x0_hat, theirs.x0_hat[rows])
 
 
 @each_rule
 def test_the_same_seed_gives_the_same_bits_and_another_seed_or_try_other_states(rule_name: str) -> None:
-    for path in paths_of(rule_name):
-        clues, noise = clues_on(path, 3), Noise.first(0, 3)
+    path, noise = paths_of(rule_name)[0], Noise.first(0, 3)
 
-        def run(noise: Noise, path: Path = path, clues: Clues = clues) -> list[Snapshot]:
-            return list(walk(rule_name, path, clues, noise, 4))
+    def run(noise: Noise) -> list[Snapshot]:
+        return list(walk(rule_name, path, clues_on(path, 3), noise, 4))
 
-        first = run(noise)
-        assert all(torch.equal(a.x, b.x) for a, b in zip(first, run(noise), strict=True))
-        for other in (Noise(1, noise.instance, noise.attempt), Noise(0, noise.instance, noise.attempt + 1)):
-            assert not torch.equal(first[1].x, run(other)[1].x)
+    first = run(noise)
+    assert all(torch.equal(a.x, b.x) for a, b in zip(first, run(noise), strict=True))
+    for other in (Noise(1, noise.instance, noise.attempt), Noise(0, noise.instance, noise.attempt + 1)):
+        assert not torch.equal(first[1].x, run(other)[1].x)
 
 
 @each_rule

@@ -22,6 +22,8 @@ from letgo.tasks.connectivity import Connectivity
 from letgo.tasks.maze import Maze
 from letgo.tasks.sudoku import Sudoku
 
+pytestmark = pytest.mark.fast
+
 HEADER = "source,question,answer,rating"
 QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..9....9......."
 ANSWER = "286194375945837261371562849123976584457218936869453712712345698534689127698721453"

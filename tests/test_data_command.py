@@ -91,6 +91,7 @@ def test_made_sudoku_extreme_is_in_its_layout_minimal_and_unique(tmp_path: Path)
         puzzle.given[0, cell] = True
 
 
+@pytest.mark.fast
 def test_a_regime_sets_the_number_of_clues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.npz"
     letgo_data("make", "sudoku", "--count", "3", "--regime", "30", "--out", path)
@@ -201,6 +202,7 @@ def test_check_reports_mnist_files(tmp_path: Path, capsys: pytest.CaptureFixture
     assert checked(capsys, labels)["labels"]["1"] == 2
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [

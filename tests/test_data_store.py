@@ -93,6 +93,7 @@ def swapped(boards: np.ndarray) -> np.ndarray:
 GOOD = make(Latin(4), 2, seed=0).solution.numpy().astype(np.uint8)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -49,6 +49,7 @@ def masked(x: Tensor) -> Tensor:
     return x[..., -1] > 0.5
 
 
+@pytest.mark.fast
 def test_the_share_of_masked_cells_is_the_time(mini_boards: Tensor) -> None:
     """16 * 2880 cells at each time, five standard deviations; fixed seed. Open cells keep their symbols."""
     x0 = CODEC.encode(mini_boards.repeat(10, 1))
@@ -61,6 +62,7 @@ def test_the_share_of_masked_cells_is_the_time(mini_boards: Tensor) -> None:
         assert (x_t.sum(-1) == 1).all()
 
 
+@pytest.mark.fast
 def test_the_exact_posterior_is_the_share_of_agreeing_boards(mini_boards: Tensor) -> None:
     clues = puzzles(mini_boards, 20, 4)
     x_t = clues.pin(PATH.start(clues.values, lambda purpose: clues.values))
@@ -173,6 +175,7 @@ def test_rules_of_the_other_family_are_refused() -> None:
         Sampler("tweedie").check(PATH, CODEC)
 
 
+@pytest.mark.fast
 def test_the_objective_is_the_mean_of_minus_log_p_over_masked_cells(mini_boards: Tensor) -> None:
     """By hand: the true symbol of cell i gets probability 1 / (i + 2), at the objective's own times and masks."""
     x0, clues = CODEC.encode(mini_boards[:50]), puzzles(mini_boards, 50, 2)

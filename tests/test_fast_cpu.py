@@ -42,6 +42,7 @@ def test_the_packed_network_is_its_plain_twin(name: str) -> None:
         assert not torch.equal(half, exact)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("boards", "seeds"), [(1, ()), (3, ()), (300, ()), (3, (7, 9, 7))])
 def test_noise_drawn_ahead_is_the_same_noise(boards: int, seeds: tuple[int, ...]) -> None:
     rows = torch.arange(boards) * 2**20, torch.arange(boards) % 3

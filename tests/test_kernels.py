@@ -36,6 +36,8 @@ from letgo.rng import DRAW, KERNEL
 from letgo.samplers import Sampler
 from letgo.sampling import uniform_grid
 
+pytestmark = pytest.mark.fast
+
 EM, EM_DECAY = EulerMaruyama(0.3), EulerMaruyama(7.0, 0.7)
 PLAIN = {"ddpm": ddpm, "ddim": ddim, "tweedie": tweedie, "resample": resample, "euler": euler, "heun": heun}
 ALL_RULES: dict[str, Rule] = {**PLAIN, "em": EM, "em-decay": EM_DECAY}

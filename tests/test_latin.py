@@ -39,6 +39,7 @@ def test_there_are_as_many_latin_squares_as_known(order, count):
     assert all(is_latin(square, order) for square in squares[:576])
 
 
+@pytest.mark.fast
 def test_of_all_boards_of_order_3_exactly_the_12_latin_ones_are_valid():
     boards = torch.tensor(list(product(range(3), repeat=9)))
     valid = Latin(3).validate(boards, unclued(boards))
@@ -193,6 +194,7 @@ def test_zero_and_dot_are_blanks():
     assert dots.given.sum() == 4
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -121,6 +121,7 @@ def test_shapes_contexts_and_soft_times_get_steps_of_their_own() -> None:
     assert len(loop.steps) == 4
 
 
+@pytest.mark.fast
 def test_graphs_reach_the_network_through_the_buffers() -> None:
     torch.manual_seed(0)
     network = NeuralLogicMachine(width=8, time_features=16).eval()
@@ -186,6 +187,7 @@ def test_a_seed_in_a_tensor_draws_the_same_noise(seed: int) -> None:
     assert torch.equal(held.normal(torch.tensor(4), KERNEL, *SHAPE), noise.normal(4, KERNEL, *SHAPE))
 
 
+@pytest.mark.fast
 def test_a_step_that_cannot_be_built_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never a silent return to the slow path."""
 

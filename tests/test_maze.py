@@ -143,6 +143,7 @@ def test_the_label_steps_up_left_right_or_down_in_that_order(seed, size):
     assert shortest_path(problem.solution)[0].tolist() == expected.ravel().tolist()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("maze", "answer"),
     [
@@ -300,6 +301,7 @@ def test_what_is_written_is_read_back(seed, size):
     assert torch.equal(question.given, problem.given)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -26,6 +26,7 @@ def shapes_of(options: dict[str, int]) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in model.named_parameters()}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("shape", [(128, 128), (128, 512), (24, 48)])
 def test_the_step_is_close_to_the_polar_factor(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)

@@ -14,6 +14,8 @@ from letgo.errors import LetgoError
 from letgo.models.nlm import ORDERS, Layer, NeuralLogicMachine, exists_forall
 from letgo.presets import PRESETS
 
+pytestmark = pytest.mark.fast
+
 Relation = dict[tuple[int, ...], Tensor]  # one feature vector per tuple of nodes
 
 

@@ -19,6 +19,8 @@ from letgo.objectives import Batch, Objective, SelfCorrection, Simple, averaged,
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 
+pytestmark = pytest.mark.fast
+
 PATH = CosinePath()
 
 

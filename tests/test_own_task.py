@@ -121,6 +121,7 @@ def test_a_file_that_holds_no_task_is_refused_in_one_line(tmp_path: Path, code: 
     assert "no such file" in fault(tasks.load, "Coins")
 
 
+@pytest.mark.fast
 def test_a_task_of_an_installed_package_is_found_by_its_name(file: Path, monkeypatch: pytest.MonkeyPatch):
     names: dict[str, Any] = {}
     exec(compile(COINS, str(file), "exec"), names)

@@ -14,6 +14,8 @@ from letgo.errors import LetgoError
 from letgo.models.denoiser import ExactDenoiser, NoiseDenoiser, VelocityDenoiser
 from letgo.paths import CosinePath, GaussianPath, LinearPath, TablePath
 
+pytestmark = pytest.mark.fast
+
 CONVERSIONS = ["eps", "score", "velocity", "x0_from_eps", "x0_from_score", "x0_from_velocity"]
 INTERIOR = torch.linspace(0.01, 0.99, 23, dtype=torch.float64).view(-1, 1, 1)
 

@@ -14,6 +14,8 @@ from torch.testing import assert_close
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 
+pytestmark = pytest.mark.fast
+
 
 def at(value: float) -> Tensor:
     return torch.full((1, 1, 1), value)

@@ -61,6 +61,7 @@ def test_all_365596_boards_of_14_queens_are_listed():
     assert len(np.unique(boards.numpy() @ 14 ** np.arange(14))) == 365_596
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("size", [4, 5, 6, 7, 8])
 def test_the_valid_permutations_are_the_listed_boards_in_order(size):
     boards = torch.tensor(list(permutations(range(size))))
@@ -194,6 +195,7 @@ def test_a_regime_gives_its_number_of_clues(size, regime, clues):
     assert problem.given.sum(1).unique().tolist() == [clues]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),
     [

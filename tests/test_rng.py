@@ -11,6 +11,8 @@ from scipy import stats
 
 from letgo.rng import KERNEL, PIN, START, Noise, box_muller, philox, uniform_times
 
+pytestmark = pytest.mark.fast
+
 # Known answers of Philox4x32-10 from Random123 (Salmon et al. 2011): counter, key, output.
 KNOWN_ANSWERS = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),

@@ -66,6 +66,7 @@ def refusal(do: Callable[[], object]) -> str:
     return str(error.value)
 
 
+@pytest.mark.fast
 def test_a_run_loads_as_the_network_that_was_saved(run: Path) -> None:
     config, network, folder = load_model(str(run))
     assert (config, folder) == (MINI, run)
@@ -135,6 +136,7 @@ def test_a_damaged_run_costs_the_command_line_one_line_and_code_2(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.fast
 def test_missing_files_are_named(run: Path) -> None:
     (run / "model.safetensors").unlink()
     assert "model.safetensors is missing; train first" in refusal(lambda: load_model(str(run)))

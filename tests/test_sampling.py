@@ -18,6 +18,8 @@ from letgo.rng import START, Noise
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES, Snapshot, belief, trajectory, uniform_grid
 
+pytestmark = pytest.mark.fast
+
 SHAPE = (6, 5)
 
 

@@ -109,6 +109,7 @@ def valid(board: str) -> bool:
     return all(sorted(unit) == list("1234") for unit in rows + columns + boxes)
 
 
+@pytest.mark.fast
 def test_answers_are_records_of_the_contract(solver: Solver) -> None:
     answers = solver.solve(PUZZLES, steps=20)
     assert [answer.puzzle for answer in answers] == PUZZLES
@@ -161,7 +162,7 @@ def test_on_the_cpu_a_state_is_the_same_to_the_last_bit_in_any_company(preset: s
 
 def test_noise_follows_the_number_that_an_instance_carries(drawn: Solver) -> None:
     tweedie, problem = drawn.sampler("tweedie", 6), source_of(drawn.task).draw("test", None, 9, 0)
-    numbered = replace(problem, number=torch.arange(9))
+    numbered, problem = problem, replace(problem, number=None)
     many = drawn.sample(problem, tweedie, tries=2).unflatten(0, (2, 9))
     rows = torch.tensor([7, 2, 3])
     assert torch.equal(drawn.sample(numbered[rows], tweedie, tries=2).unflatten(0, (2, 3)), many[:, rows])
@@ -185,6 +186,7 @@ def test_solving_stops_at_the_first_valid_proposal(solver: Solver) -> None:
     assert (answer.calls, len(network(solver).calls)) == (1, 1)
 
 
+@pytest.mark.fast
 def test_a_valid_board_that_breaks_the_clues_is_never_an_answer() -> None:
     liar = Solver(MINI, Always("1234341221434321"))
     right, wrong = liar.solve(["1234............", "4321............"], steps=5, tries=2)
@@ -356,6 +358,7 @@ class Reachable(nn.Module):
         return OneHot(2).encode(reachability(context).flatten(1).long())
 
 
+@pytest.mark.fast
 def test_graphs_of_any_size_are_solved_through_their_context() -> None:
     solver = Solver(PRESETS["connectivity"], Reachable())
     path, pair = "010/101/010", "010/100/000"

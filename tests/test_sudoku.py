@@ -66,6 +66,7 @@ def test_swapping_two_cells_of_a_box_and_a_row_breaks_their_two_columns_only():
     assert set(SUDOKU.positions()[1, named].tolist()) == {0, 1}
 
 
+@pytest.mark.fast
 def test_a_cyclic_latin_square_breaks_the_boxes_only():
     """Symbol (row + column) mod 9: a box has its sums once, twice, three times, twice and once."""
     row, column, _ = SUDOKU.positions()
@@ -133,6 +134,7 @@ def test_dots_and_zeros_are_blanks_and_letters_take_either_case():
     assert Sudoku(4).parse("g" + "A" + "." * 254).solution[0, :2].tolist() == [15, 9]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -114,6 +114,7 @@ def test_answers_of_puzzles_with_many_solutions_are_distinct_and_valid():
     assert SUDOKU.validate(answers, repeated).all()
 
 
+@pytest.mark.fast
 def test_there_are_288_mini_boards():
     boards = all_boards(2)
     assert len(boards) == len(boards.unique(dim=0)) == 288
@@ -137,6 +138,7 @@ def test_the_mini_boards_fall_into_two_classes_under_symmetry():
     assert sorted(len(orbit) for orbit in orbits) == [96, 192]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("puzzle", "answer"),
     [

@@ -680,6 +680,7 @@ def test_logged_losses_are_the_means_of_their_steps_and_reported_with_the_speed(
     assert all(speed > 0 and set(losses) == {"loss", "recovery", "simple"} for _, _, speed, losses in seen)
 
 
+@pytest.mark.fast
 def test_the_learning_rate_warms_up_stays_and_falls_to_nothing() -> None:
     recipe = Recipe(steps=1000, warmup=100, learning_rate=0.5, decay=0.2)
     for step, expected in [(0, 0.005), (49, 0.25), (99, 0.5), (100, 0.5), (800, 0.5), (900, 0.25), (999, 0.0025)]:
@@ -778,6 +779,7 @@ def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> No
             trainer(replace(MINI, precision=precision))
 
 
+@pytest.mark.fast
 def test_random_clues_are_uniform_in_number_and_place() -> None:
     """Fixed seed; a new one fails with odds of 2e-4 (two tests at 1e-4)."""
     torch.manual_seed(0)
@@ -867,6 +869,7 @@ def test_stacked_models_have_the_losses_and_gradients_that_each_has_alone(
             assert_close(losses[name][model], value[0])
 
 
+@pytest.mark.fast
 def test_a_step_of_stacked_models_is_adams_step_of_each() -> None:
     """Adam's first step moves every weight that has a gradient by the learning rate, whatever the others do."""
     stacked = trainer(replace(MINI, warmup=0), 0, 1)

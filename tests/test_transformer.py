@@ -15,6 +15,8 @@ from letgo.models.transformer import Block, FourierTime, Transformer
 from letgo.presets import PRESETS
 from letgo.tasks.sudoku import Sudoku
 
+pytestmark = pytest.mark.fast
+
 
 def small(dropout: float = 0.0, cells: int = 5, dim: int = 3) -> Transformer:
     torch.manual_seed(0)

@@ -106,6 +106,7 @@ def test_a_model_without_kept_steps_is_tuned_as_it_is(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.fast
 def test_default_grids_hold_what_the_paper_found() -> None:
     """Table 5's settings (App. F.3), for 200 steps and for Sudoku-Extreme's 1000; sigma near .3 and .18 for EM."""
     for quick in (False, True):
@@ -120,6 +121,7 @@ def test_default_grids_hold_what_the_paper_found() -> None:
     assert max(default_grid("em", 200)[0]) < 0.4  # the last of 200 steps are unstable from there on
 
 
+@pytest.mark.fast
 def test_settings_at_the_edge_of_the_grid_are_named() -> None:
     def said(sigma: float, tau: float | None, validity: float = 0.5) -> str:
         taus = (None,) if tau is None else (0.6, 0.7, 0.8)
