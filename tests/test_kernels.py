@@ -297,9 +297,9 @@ def test_doubling_the_steps_divides_the_error_by_the_order(
     """The flow of N(mean, spread^2) carries x_1 to mean + spread x_1 exactly, because alpha(1) = 0."""
     x_1 = torch.tensor([-1.5, 0.2, 1.0], dtype=torch.float64).view(3, 1, 1)
     exact = 0.4 + spread * x_1
-    errors = [(integrate(rule, path, x_1, steps, 0.4, spread) - exact).abs().max() for steps in (400, 800)]
+    errors = [(integrate(rule, path, x_1, steps, 0.4, spread) - exact).abs().max() for steps in (200, 400)]
     assert float(errors[0] / errors[1]) == pytest.approx(ratio, rel=0.05)
-    assert errors[1] < (5e-3 if rule is euler else 5e-5)
+    assert errors[1] < (1e-2 if rule is euler else 2e-4)
 
 
 def variance_after(rule: Rule, path: GaussianPath, steps: int, spread: float) -> float:
