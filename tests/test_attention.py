@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
 from letgo.models.transformer import Attention
+
+pytestmark = pytest.mark.fast
 
 
 def by_hand(layer: Attention, x: Tensor) -> Tensor:

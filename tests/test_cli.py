@@ -82,33 +82,20 @@ def numbers(text: str) -> dict[str, Any]:
         (f"solve --model RUN {BLANK} --rule guess", "unknown rule 'guess'; choose one of ddpm, ddim, tweedie"),
         (f"solve --model RUN {BLANK} --rule em", "rule 'em' needs --sigma: none given and none stored"),
         (f"solve --model RUN {BLANK} --steps 0", "--steps: expected a whole number from 1, got '0'"),
-        (f"solve --model RUN {BLANK} --tries none", "--tries: expected a whole number from 1, got 'none'"),
-        (f"solve --model RUN {BLANK} --batch -3", "--batch: expected a whole number from 1, got '-3'"),
         (f"solve --model RUN {BLANK} --device tpu", "unknown device 'tpu'"),
         (f"solve --model RUN {BLANK} --sideways", "unrecognized arguments: --sideways"),
         ("solve --model hub:", "hub:"),
-        ("evaluate nowhere --rule ddpm", "unknown model or run folder 'nowhere'"),
         ("evaluate RUN", "the following arguments are required: --rule"),
-        ("evaluate RUN --rule em --count 3", "rule 'em' needs --sigma"),
         ("evaluate RUN --rule ddpm --regime hardest", "'hardest'; did you mean hard? 4x4 Sudoku has 4, medium, hard"),
-        ("evaluate RUN --rule ddpm --regime 17", "unknown regime '17'; 4x4"),
         ("evaluate RUN --rule ddpm --count 0", "--count: expected a whole number from 1, got '0'"),
-        ("evaluate RUN --rule ddpm --seed -1", "--seed: expected a seed from 0"),
         ("evaluate RUN --rule ddpm --data nowhere.npz", "nowhere.npz"),
         ("evaluate RUN --rule tweedie --sigma 1 --count 3", "takes no sigma"),
         ("evaluate RUN --rule em --sigma nan", "--sigma: expected a number from 0, got 'nan'"),
         ("evaluate RUN --rule em-decay --sigma 7 --tau-start 1.2", "--tau-start: expected a number from 0 to 1"),
-        ("evaluate RUN --rule ddpm --variance inf", "--variance: expected a number from 0, got 'inf'"),
-        ("evaluate RUN --rule ddpm --soft-until -3", "--soft-until: expected a number from 0 to 1, got '-3'"),
-        ("generate RUN --count 0", "--count: expected a whole number from 1"),
         ("train sudoku-mini", "train needs --out RUN"),
         ("train giant --out OUT", "unknown preset 'giant'; `letgo presets` lists them"),
-        ("train sudokuu --out OUT", "unknown preset 'sudokuu'; did you mean sudoku? `letgo presets` lists them"),
         ("train sudoku-mini --out OUT --seeds 1,x", "--seeds: expected a seed from 0 to 4294967295, got 'x'"),
         ("train sudoku-mini --out OUT --seeds 1,2 --seed 3", "give --seed or --seeds, not both"),
-        ("train sudoku-mini --out OUT --keep 10,ten", "--keep: expected a whole number from 1, got 'ten'"),
-        ("train sudoku-mini --out OUT --decay 2", "--decay: expected a number from 0 to 1, got '2'"),
-        ("train sudoku-mini --out OUT --max-seconds nan", "--max-seconds: expected a number from 0"),
         ("train sudoku-mini --out OUT --precision fp16 --device cpu", "invalid choice: 'fp16'"),
         ("train sudoku-mini --out OUT --data nowhere.npz", "nowhere.npz"),
         ("train sudoku-mini --out RUN --steps 9 --batch 5 --boards 20", "was started with batch=4, not 5"),
@@ -128,19 +115,13 @@ def numbers(text: str) -> dict[str, Any]:
         ("solve sudoku-extrem 123", "folder 'sudoku-extrem'; did you mean sudoku-extreme? choose one of sudoku, "),
         ("solve RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("solve RUN RUN/config.json", "config.json is a file; to solve what is in it: --file"),
-        ("solve nosuch --file x.txt", "unknown task, model or run folder 'nosuch'; choose one of sudoku, "),
         ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
-        ("evaluate RUN --rule ddpm --regime foo", "4, medium, hard, minimal, train or a number of clues, 0 to 16"),
         (f"evaluate RUN --rule ddpm --count {10**12}", "--count: 1000000000000 is more than a billion boards"),
-        (f"generate RUN --count {10**9 + 1}", "--count: 1000000001 is more than a billion boards"),
-        (f"train sudoku-mini --out OUT --boards {10**12}", "--boards: 1000000000000 is more than a billion boards"),
-        (f"data make sudoku --count {10**12} --out OUT", "--count: 1000000000000 is more than a billion boards"),
         ("solve --threads 100000", "--threads: expected a number of threads from 1 to "),
         ("fly RUN", "unknown command 'fly'; `letgo --help` lists them"),
         ("--quiet evalute RUN", "unknown command 'evalute'; did you mean evaluate? `letgo --help` lists them"),
         ("--fly", "unrecognized arguments: --fly; see `letgo --help`"),
         (f"solve --model RUN {BLANK} --rule Tweedy", "unknown rule 'Tweedy'; did you mean tweedie? choose one of ddpm"),
-        ("evaluate sudoku-min --rule ddpm", "folder 'sudoku-min'; did you mean sudoku-mini? shipped models: "),
         ("reproduce tabel7", "unknown table 'tabel7'; did you mean table7? `letgo reproduce --list` shows table1"),
         ("data fetch mazehard", "unknown data set 'mazehard'; did you mean maze-hard? choose one of sudoku-extreme"),
         ("data make suduko --count 1 --out OUT/x.npz", "unknown task 'suduko'; did you mean sudoku? choose one of"),
@@ -171,8 +152,7 @@ def test_a_fault_costs_one_line_and_code_2(
     [
         "train sudoku-mini --dry-run --seeds",
         "tune sudoku-mini --rule em --sigmas",
-        "tune sudoku-mini --rule em-decay --tau-starts",
-        *(f"reproduce table1 --dry-run --{option}" for option in ("seeds", "tasks", "rules", "also")),
+        "reproduce table1 --dry-run --seeds",
     ],
 )
 def test_an_empty_list_is_not_taken_for_none(words: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,11 +259,6 @@ def test_unsolved_boards_are_no_training_data(run: str, tmp_path: Path, capsys: 
     assert main([*out, "--steps", "1"]) == 0
 
 
-def test_debug_shows_the_traceback(run: str) -> None:
-    with pytest.raises(LetgoError, match="expected 16 cells"):
-        main(["solve", "--model", run, "123", "--debug"])
-
-
 def test_an_unsolved_puzzle_says_so_and_the_code_is_1(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", BLANK, DONE, "--model", run, "--steps", "3", "--tries", "2"]) == 1
     assert capsys.readouterr().out == f"unsolved\n{DONE}\n"
@@ -343,6 +318,7 @@ def knowing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("letgo.solver.load", lambda name, *_, **__: Solver(PRESETS[name], Knowing(), "cpu"))
 
 
+@pytest.mark.fast
 @pytest.mark.usefixtures("knowing")
 def test_solved_puzzles_are_lines_in_order_and_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "sudoku-mini", NEARLY, BLANK, DONE]) == 0
@@ -399,6 +375,7 @@ def test_generated_boards_are_lines_and_the_verdict_goes_to_stderr(
     assert "│" in capsys.readouterr().out
 
 
+@pytest.mark.fast
 def test_a_report_as_json_and_as_text(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["evaluate", run, "--rule", "ddpm", "--count", "9", "--steps", "3", "--regime", "8", "--passes", "2"]
     words += ["--seed", "5", "--out", str(tmp_path / "new" / "report.json")]
@@ -495,11 +472,6 @@ def test_a_damaged_tuning_is_said_in_a_line(best: str, run: str, capsys: pytest.
     assert "tune-em.json holds no tuned settings" in capsys.readouterr().err
 
 
-def test_one_board_has_no_interval_and_still_a_report(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", run, "--rule", "ddpm", "--count", "1", "--steps", "2"]) == 0
-    assert "violation_rate" in capsys.readouterr().out
-
-
 def test_the_same_seed_gives_every_rule_the_same_instances(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Problem] = []
 
@@ -564,6 +536,7 @@ def test_clocks_are_short() -> None:
     assert [clock(s) for s in (0.2, 59.0, 61.0, 3600.0, 86_399.0)] == ["0s", "59s", "1m01s", "1h00m", "23h59m"]
 
 
+@pytest.mark.fast
 def test_presets_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
     listed = capsys.readouterr().out
@@ -693,6 +666,7 @@ print(sorted({"torch", "numpy"} & set(sys.modules)), file=sys.stderr)
 """
 
 
+@pytest.mark.fast
 def test_help_does_not_wait_for_torch() -> None:
     done = python("-c", HELP)
     assert done.returncode == 0
@@ -730,15 +704,16 @@ sys.exit(subprocess.run(["sh", "-c", '"$0" -m letgo {words}', sys.executable]).r
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
-@pytest.mark.parametrize("environment", [{}, {"PYTHONUNBUFFERED": "1"}])
-@pytest.mark.parametrize("words", [f"solve sudoku-mini {DONE}", "models --json"])
+@pytest.mark.parametrize(
+    ("words", "environment"), [(f"solve sudoku-mini {DONE}", {}), ("models --json", {"PYTHONUNBUFFERED": "1"})]
+)
 def test_a_full_disk_is_said_in_a_line_and_is_no_unsolved_puzzle(words: str, environment: dict[str, str]) -> None:
     done = through_shell(f"{words} >/dev/full", **environment)
     assert done.returncode == 2
     assert done.stderr == "letgo: cannot write: No space left on device; check the disk and where the output goes\n"
 
 
-@pytest.mark.parametrize("words", [f"solve sudoku-mini {DONE}", "--help", "data make --help"])
+@pytest.mark.parametrize("words", [f"solve sudoku-mini {DONE}", "--help"])
 def test_a_closed_output_is_said_in_a_line(words: str) -> None:
     done = through_shell(f"{words} >&-")
     assert done.returncode == 2
@@ -791,7 +766,7 @@ def test_training_and_measuring_need_no_extra(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "preset",
-    ["latin", "queens-baseline", "connectivity", "sudoku-extreme", "sudoku-flow", "sudoku-bits", "sudoku-embedding"],
+    ["queens-baseline", "connectivity", "sudoku-embedding"],
 )
 def test_other_presets_train_measure_and_solve_too(
     preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

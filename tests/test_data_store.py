@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from letgo import tasks
 from letgo.data import load_problems
@@ -30,14 +29,6 @@ HEADER = "source,question,answer,rating"
 QUESTION = "2..1....5...8......7.....4.1..............93.8...5...2........8.34..9....9......."
 ANSWER = "286194375945837261371562849123976584457218936869453712712345698534689127698721453"
 ROW = f"puzzles2_17_clue,{QUESTION},{ANSWER},7"
-SMALL_TASKS = [
-    tasks.get("sudoku", box=2),
-    tasks.get("sudoku-extreme"),
-    tasks.get("latin", size=4),
-    tasks.get("queens", size=6),
-    tasks.get("connectivity", size=5),
-    tasks.get("maze", size=6),
-]
 
 
 def write(path: Path, *lines: str, end: str = "\n") -> Path:
@@ -55,33 +46,6 @@ def fault(call: Callable[..., Any], *args: Any, **options: Any) -> str:
 
 def small(task: tasks.Task) -> str:
     return f"{task.name}-{task.cells}"
-
-
-@pytest.mark.parametrize("task", SMALL_TASKS, ids=small)
-def test_an_npz_gives_back_what_was_put_in(tmp_path: Path, task: tasks.Task) -> None:
-    problem = make(task, 5, seed=3)
-    path = tmp_path / "a.npz"
-    save(path, problem, task, {"task": task.name, "size": None})
-    back = load_problems(path, task)
-    assert back.solution.equal(problem.solution)
-    assert back.given.equal(problem.given)
-    assert (back.context is None) == (problem.context is None)
-    if back.context is not None:
-        assert back.context.equal(problem.context)
-        assert back.context.dtype == torch.float32
-
-
-@pytest.mark.parametrize("task", SMALL_TASKS, ids=small)
-def test_a_puzzle_file_gives_back_the_clues(tmp_path: Path, task: tasks.Task) -> None:
-    problem = make(task, 5, seed=3)
-    path = tmp_path / "a.txt"
-    save(path, problem, task, {"task": task.name, "size": None})
-    back = load_problems(path, task)
-    assert back.given.equal(problem.given)
-    assert back.solution[back.given].equal(problem.solution[problem.given])
-    if back.context is not None:
-        assert back.context.equal(problem.context)
-    assert "puzzle 1 has no answer" in fault(load_problems, path, task, solved=True)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
@@ -130,6 +94,7 @@ def swapped(boards: np.ndarray) -> np.ndarray:
 GOOD = make(Latin(4), 2, seed=0).solution.numpy().astype(np.uint8)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -229,22 +194,3 @@ def test_a_folder_or_a_link_to_nowhere_is_refused_before_the_work(tmp_path: Path
     assert fault(refuse_unwritable, tmp_path) == f"--out {tmp_path}: this is a directory; name a file in it"
     assert fault(refuse_unwritable, loop) == f"--out {loop}: a link that leads to itself; name a file"
     assert fault(refuse_unwritable, away) == f"--out {away}: /proc cannot be written to; choose another place"
-
-
-def full_disk(path: Path) -> None:
-    with written_atomically(path) as file:
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-
-def test_a_full_disk_is_one_line_and_no_litter(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    assert fault(full_disk, path) == f"{path}: No space left on device; check the disk and the permissions"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
-    usual = write(tmp_path / "usual", "x")
-    with written_atomically(tmp_path / "new") as file:
-        file.write(b"x")
-    assert (tmp_path / "new").stat().st_mode == usual.stat().st_mode

@@ -14,7 +14,6 @@ from letgo.app.scheduler import LaneNoise
 from letgo.data.source import source_of
 from letgo.engines import cpu
 from letgo.engines.plain import Plain
-from letgo.errors import LetgoError
 from letgo.models.transformer import Transformer
 from letgo.presets import PRESETS
 from letgo.rng import AHEAD, KERNEL, MOST_AHEAD, PIN, Noise, NoiseAhead
@@ -43,6 +42,7 @@ def test_the_packed_network_is_its_plain_twin(name: str) -> None:
         assert not torch.equal(half, exact)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("boards", "seeds"), [(1, ()), (3, ()), (300, ()), (3, (7, 9, 7))])
 def test_noise_drawn_ahead_is_the_same_noise(boards: int, seeds: tuple[int, ...]) -> None:
     rows = torch.arange(boards) * 2**20, torch.arange(boards) % 3
@@ -160,8 +160,3 @@ def test_a_report_names_its_precision(precision: str, capsys: pytest.CaptureFixt
     for words in (["evaluate", "sudoku-mini", "--rule", "ddpm"], ["generate", "sudoku-mini"]):
         assert cli.main([*words, *few]) == 0
         assert json.loads(capsys.readouterr().out)["precision"] == ("bf16" if precision == "bf16" else "fp32")
-
-
-def test_an_unknown_precision_is_named() -> None:
-    with pytest.raises(LetgoError, match="unknown precision 'half'"):
-        load("sudoku-mini", precision="half")

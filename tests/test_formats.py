@@ -11,6 +11,8 @@ import torch
 from letgo import tasks
 from letgo.data.source import source_of
 
+pytestmark = pytest.mark.fast
+
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
 EXAMPLES = {name: block.splitlines() for name, block in re.findall(r"^## (\S+)\n.*?^```\n(.*?)^```", TEXT, re.S | re.M)}
 

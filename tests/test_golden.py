@@ -113,6 +113,7 @@ GOLDEN: dict[str, Any] = json.loads(FILE.read_text()) if FILE.is_file() else {}
 SAME = GOLDEN.get("machine") == machine()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("key", sorted(GOLDEN.get("instances", {})))
 def test_the_same_instances_are_drawn(key: str):
     task, regime, split = key.split()

@@ -143,6 +143,7 @@ def test_the_label_steps_up_left_right_or_down_in_that_order(seed, size):
     assert shortest_path(problem.solution)[0].tolist() == expected.ravel().tolist()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("maze", "answer"),
     [
@@ -300,6 +301,7 @@ def test_what_is_written_is_read_back(seed, size):
     assert torch.equal(question.given, problem.given)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -327,7 +329,3 @@ def test_a_drawing_frames_the_maze():
 def test_impossible_sizes_are_refused():
     with pytest.raises(LetgoError, match="size 2: choose 3 or more"):
         Maze(2)
-
-
-def test_no_mazes_at_all_can_be_asked_for():
-    assert Maze(5).generate(0, np.random.default_rng(0)).solution.shape == (0, 25)

@@ -36,6 +36,8 @@ from letgo.tasks.connectivity import Connectivity, entry_counts
 from letgo.tasks.latin import Latin
 from letgo.tasks.task import Problem
 
+pytestmark = pytest.mark.fast
+
 LATIN = Latin(3)
 SQUARE = [0, 1, 2, 1, 2, 0, 2, 0, 1]
 

@@ -13,7 +13,7 @@ from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
 from letgo.training.data import TrainingData
-from letgo.training.muon import RATE, Muon, orthogonal, pieces, wide
+from letgo.training.muon import RATE, Muon, orthogonal, pieces
 from letgo.training.trainer import Trainer
 
 SMALL = {"width": 24, "depth": 2, "heads": 2, "hidden": 48}
@@ -26,6 +26,7 @@ def shapes_of(options: dict[str, int]) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in model.named_parameters()}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("shape", [(128, 128), (128, 512), (24, 48)])
 def test_the_step_is_close_to_the_polar_factor(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
@@ -138,7 +139,3 @@ def test_networks_without_blocks_and_unknown_optimizers_are_refused() -> None:
         problem = config.build_task().generate(8, data_rng(0, "train"), "train")
         with pytest.raises(LetgoError, match=message):
             Trainer.of(config, TrainingData.of(problem, config.masks, CPU))
-
-
-def test_wide_matrices_have_no_more_rows_than_columns() -> None:
-    assert wide(torch.zeros(2, 5, 3)).shape == wide(torch.zeros(2, 3, 5)).shape == (2, 3, 5)

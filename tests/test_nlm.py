@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from letgo import tasks
 from letgo.errors import LetgoError
 from letgo.models.nlm import ORDERS, Layer, NeuralLogicMachine, exists_forall
 from letgo.presets import PRESETS
+
+pytestmark = pytest.mark.fast
 
 Relation = dict[tuple[int, ...], Tensor]  # one feature vector per tuple of nodes
 
@@ -204,23 +205,6 @@ def test_the_same_weights_run_on_graphs_of_any_size(preset: str) -> None:
         assert network(x, t, adjacency).shape == (2, n * n, 2)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("depth", [2, 4])
-def test_boards_of_a_batch_do_not_see_each_other(depth: int) -> None:
-    network, (x, t, adjacency) = machine(depth=depth), inputs(4, 5)
-    alone = torch.cat([network(x[i : i + 1], t[i : i + 1], adjacency[i : i + 1]) for i in range(4)])
-    assert_close(network(x, t, adjacency), alone)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("depth", [2, 4])
-def test_the_graph_the_state_and_the_time_all_matter(depth: int) -> None:
-    network, (x, t, adjacency) = machine(depth=depth), inputs(2, 5)
-    before = network(x, t, adjacency)
-    for other in ((x, t, 1 - adjacency), (x + 1, t, adjacency), (x, t / 2, adjacency)):
-        assert float((network(*other) - before).abs().max()) > 0.01
-
-
 def test_repeated_nodes_are_left_out_of_exists_and_forall() -> None:
     pairs = torch.full((1, 3, 3, 1), 0.5)
     pairs[0, range(3), range(3)] = torch.tensor([9.0, -9.0, 9.0])[:, None]  # only the diagonal is extreme
@@ -239,23 +223,3 @@ def test_what_is_left_out_counts_as_zero_and_as_one_even_outside_of_the_unit_int
     low, high = torch.full((1, 3, 3, 1), -2.0), torch.full((1, 3, 3, 1), 3.0)
     assert_close(exists_forall(low, 2), torch.tensor([0.0, -2.0]).expand(1, 3, 2))
     assert_close(exists_forall(high, 2), torch.tensor([3.0, 1.0]).expand(1, 3, 2))
-
-
-@pytest.mark.parametrize("depth", [2, 3, 4])
-def test_every_parameter_receives_gradient(depth: int) -> None:
-    network, (x, t, adjacency) = machine(depth=depth), inputs(3, 5)
-    nn.functional.mse_loss(network(x, t, adjacency), torch.zeros_like(x)).backward()
-    without = [n for n, p in network.named_parameters() if p.grad is None or not bool(p.grad.abs().max() > 0)]
-    assert without == []
-
-
-@torch.no_grad()
-def test_a_generated_graph_goes_in_as_its_own_context() -> None:
-    import numpy as np
-
-    task = tasks.get("connectivity")
-    problem = task.generate(2, np.random.default_rng(0), "18")
-    config = PRESETS["connectivity"]
-    x0 = config.build_codec().encode(problem.solution)
-    out = config.build_model()(x0, torch.zeros(1, 1, 1), problem.context)
-    assert out.shape == x0.shape

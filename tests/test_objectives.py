@@ -19,6 +19,8 @@ from letgo.objectives import Batch, Objective, SelfCorrection, Simple, averaged,
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 
+pytestmark = pytest.mark.fast
+
 PATH = CosinePath()
 
 
@@ -234,13 +236,6 @@ def test_in_a_batch_too_small_for_its_share_the_simple_loss_does_not_vanish() ->
     assert_close(losses["loss"], losses["recovery"] + 0.1 * losses["simple"])
 
 
-def test_without_the_simple_term_only_recovery_is_left() -> None:
-    network, (x0, clues) = Recorded(), boards(10)
-    losses = loss(SelfCorrection(0.0), network, x0, clues)
-    assert torch.equal(losses["loss"], losses["recovery"])
-    assert float(losses["simple"]) == 0
-
-
 @pytest.mark.parametrize("full", [True, False])
 def test_with_several_models_each_has_the_mean_of_its_own_boards(full: bool) -> None:
     """Board i is model i % 3's: four boards each, of which one (a fourth) is seen again."""
@@ -255,25 +250,6 @@ def test_with_several_models_each_has_the_mean_of_its_own_boards(full: bool) -> 
         first = held(network.out[0], clues)[model::3] if full else held(network.out[1][12:], clues[:3])[model::3]
         assert_close(losses["simple"][model], (first - x0[model::3][: len(first)]).square().mean())
     assert_close(losses["loss"], losses["recovery"] + 0.3 * losses["simple"])
-
-
-def test_with_several_models_the_simple_loss_is_one_number_for_each() -> None:
-    network, (x0, clues) = Recorded(), boards(6)
-    losses = loss(Simple(), network, x0, clues, models=2)
-    errors = (held(network.out[0], clues) - x0).square()
-    assert_close(losses["loss"], torch.stack([errors[::2].mean(), errors[1::2].mean()]))
-
-
-def test_terms_are_unreduced_and_weighted_by_the_trainer() -> None:
-    """One number per board, per cell or per entry: the mean of each model is the same."""
-    x0, clues = boards(6)
-    batch = Batch(x0.argmax(-1), x0, clues, None, 2)
-    terms = SelfCorrection(0.5)(Fixed(), PATH, batch)
-    assert [len(term) for term in terms.values()] == [6, 2]
-    for fewer in ((2,), (1, 2)):
-        means = averaged({name: term.mean(fewer) for name, term in terms.items()}, {"recovery": 2.0, "simple": 3.0}, 2)
-        assert_close(means["recovery"][1], terms["recovery"][1::2].mean())
-        assert_close(means["loss"], 2 * means["recovery"] + 3 * means["simple"])
 
 
 def test_the_ddpm_step_input_is_a_ddpm_step_by_hand() -> None:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from hypothesis import given as cases
 from hypothesis import strategies as st
-from jaxtyping import TypeCheckError
 from torch import Tensor
 from torch.testing import assert_close
 
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
+
+pytestmark = pytest.mark.fast
 
 
 def at(value: float) -> Tensor:
@@ -62,17 +63,6 @@ def test_pinning_is_soft_from_the_threshold_up_and_hard_below(path: GaussianPath
     assert torch.equal(pinned[~clues.given], x[~clues.given])
 
 
-def test_soft_pinning_at_the_end_is_hard_pinning(path: GaussianPath) -> None:
-    clues, x, noise = some_clues(soft_until=0.0)
-    assert torch.equal(clues.pin_at(x, at(0.0), path, noise), clues.pin(x))
-
-
-def test_soft_pinning_at_the_start_is_pure_noise(path: GaussianPath) -> None:
-    clues, x, noise = some_clues(soft_until=1.0)
-    pinned = clues.pin_at(x, at(1.0), path, noise)
-    assert torch.equal(pinned[clues.given], noise[clues.given])
-
-
 def test_softly_pinned_clues_have_the_forward_moments(path: GaussianPath) -> None:
     """q(x_s | c) = N(alpha c, beta^2). Fixed seed; for a new one the odds of a false alarm are 1.2e-6 (5 sigma)."""
     draws, t = 20000, at(0.4)
@@ -82,32 +72,3 @@ def test_softly_pinned_clues_have_the_forward_moments(path: GaussianPath) -> Non
     alpha, beta = float(path.alpha(t)), float(path.beta(t))
     assert abs(pinned.mean() - alpha * 0.8) < 5 * beta / math.sqrt(draws)
     assert abs(pinned.var() - beta**2) < 5 * beta**2 * math.sqrt(2 / draws)
-
-
-def test_soft_pinning_without_noise_is_refused() -> None:
-    clues, x, _ = some_clues(soft_until=0.5)
-    with pytest.raises(AssertionError, match="draws noise"):
-        clues.pin_at(x, at(0.7), CosinePath(), None)
-
-
-def test_no_clues_is_an_empty_mask() -> None:
-    _, x, _ = some_clues()
-    nothing = Clues.none(x)
-    assert not nothing.given.any()
-    assert torch.equal(nothing.pin(x), x)
-
-
-@pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([3, 0]), torch.tensor([True, False, True, False])])
-def test_clues_are_indexed_by_board(index: slice | Tensor) -> None:
-    clues, x, _ = some_clues(soft_until=0.5)
-    part = clues[index]
-    assert torch.equal(part.pin(x[index]), clues.pin(x)[index])
-    assert part.soft_until == 0.5
-
-
-def test_a_mask_of_another_size_is_refused() -> None:
-    clues, x, _ = some_clues()
-    with pytest.raises(TypeCheckError):
-        Clues(clues.values, clues.given[:, :3])
-    with pytest.raises(TypeCheckError):
-        clues.pin_at(x, torch.ones(3, 1, 1), CosinePath(), None)

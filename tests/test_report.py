@@ -185,16 +185,7 @@ def test_a_part_that_there_is_not_is_refused(shard: str) -> None:
         part_of(case("clues")[1], shard)
 
 
-def test_parts_are_disjoint_and_make_the_list() -> None:
-    problem = case("graphs")[1]
-    pieces = Problem.cat([part_of(problem, f"{i}/4") for i in range(4)])
-    assert pieces.number is not None
-    assert pieces.number.tolist() == list(range(11))
-    assert torch.equal(pieces.solution, problem.solution)
-    assert pieces.context is not None
-    assert torch.equal(pieces.context, problem.context)
-
-
+@pytest.mark.fast
 def test_rows_keep_what_was_not_measured_apart_from_what_diverged() -> None:
     column = Column.of("mean", torch.tensor([1.0, 0.1, float("nan"), float("inf")]))
     told = json.loads(json.dumps(column.as_dict(), allow_nan=False))
@@ -202,6 +193,7 @@ def test_rows_keep_what_was_not_measured_apart_from_what_diverged() -> None:
     assert torch.equal(Column.from_dict(told).values.nan_to_num(-1), column.values.nan_to_num(-1))
 
 
+@pytest.mark.fast
 def test_equal_boards_have_equal_digests_that_a_double_holds() -> None:
     boards = torch.arange(16).repeat(3, 1) % 4
     boards[2, 5] = 3

@@ -69,6 +69,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "d"
 
 
+@pytest.mark.fast
 def test_each_split_comes_from_its_own_file(folder: Path) -> None:
     assert set(numbers(source_of(EXTREME, folder).draw("test", None, 50, 0))) <= set(range(600, 680))
     assert set(numbers(source_of(EXTREME, folder).draw("test", "test", 80, 0))) == set(range(600, 680))

@@ -56,6 +56,7 @@ def test_every_row_is_trained_on_or_held_out(file: Path):
     assert "table draws no instances of its own; give --data FILE" in fault(source_of(task).draw, "test", None, 1, 0)
 
 
+@pytest.mark.fast
 def test_text_is_words_with_commas_or_characters_side_by_side(file: Path):
     task = table_of(file)
     problem = task.parse("red, .,y")

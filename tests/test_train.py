@@ -220,7 +220,7 @@ def test_a_new_run_leaves_weights_alone_that_it_did_not_write(tmp_path: Path) ->
 @pytest.mark.usefixtures("averaged_always")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 @pytest.mark.parametrize("fault", [None, "{"])
-@pytest.mark.parametrize("chosen", [None, (10, "raw"), (10, "ema"), (20, "raw")])
+@pytest.mark.parametrize("chosen", [None, (10, "raw")])
 def test_what_is_lost_or_damaged_comes_back_as_it_was_chosen(
     name: str, fault: str | None, chosen: tuple[int, str] | None, tmp_path: Path
 ) -> None:
@@ -666,12 +666,6 @@ def test_a_state_of_another_network_is_refused(fault: str, tmp_path: Path) -> No
         go(MINI, tmp_path)
 
 
-def test_the_loss_falls(tmp_path: Path) -> None:
-    go(replace(MINI, batch=32, steps=150, warmup=20), tmp_path, log_every=50)
-    losses = [entry["loss"] for entry in lines(tmp_path)]
-    assert losses[2] < 0.7 * losses[0]
-
-
 def test_logged_losses_are_the_means_of_their_steps_and_reported_with_the_speed(tmp_path: Path) -> None:
     seen: list[tuple[int, int, float, dict[str, float]]] = []
     one, many = tmp_path / "one", tmp_path / "many"
@@ -684,6 +678,7 @@ def test_logged_losses_are_the_means_of_their_steps_and_reported_with_the_speed(
     assert all(speed > 0 and set(losses) == {"loss", "recovery", "simple"} for _, _, speed, losses in seen)
 
 
+@pytest.mark.fast
 def test_the_learning_rate_warms_up_stays_and_falls_to_nothing() -> None:
     recipe = Recipe(steps=1000, warmup=100, learning_rate=0.5, decay=0.2)
     for step, expected in [(0, 0.005), (49, 0.25), (99, 0.5), (100, 0.5), (800, 0.5), (900, 0.25), (999, 0.0025)]:
@@ -781,6 +776,7 @@ def test_bfloat16_trains_on_the_cpu_and_keeps_full_weights(tmp_path: Path) -> No
         trainer(replace(MINI, precision="fp16"))
 
 
+@pytest.mark.fast
 def test_random_clues_are_uniform_in_number_and_place() -> None:
     """Fixed seed; a new one fails with odds of 2e-4 (two tests at 1e-4)."""
     torch.manual_seed(0)
@@ -870,6 +866,7 @@ def test_stacked_models_have_the_losses_and_gradients_that_each_has_alone(
             assert_close(losses[name][model], value[0])
 
 
+@pytest.mark.fast
 def test_a_step_of_stacked_models_is_adams_step_of_each() -> None:
     """Adam's first step moves every weight that has a gradient by the learning rate, whatever the others do."""
     stacked = trainer(replace(MINI, warmup=0), 0, 1)

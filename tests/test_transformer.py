@@ -15,6 +15,8 @@ from letgo.models.transformer import Block, FourierTime, Transformer
 from letgo.presets import PRESETS
 from letgo.tasks.sudoku import Sudoku
 
+pytestmark = pytest.mark.fast
+
 
 def small(dropout: float = 0.0, cells: int = 5, dim: int = 3) -> Transformer:
     torch.manual_seed(0)
@@ -96,7 +98,7 @@ def test_dropout_follows_each_sublayer_and_sits_on_the_attention_weights(monkeyp
         asked.append(dropout_p)
         return v
 
-    monkeypatch.setattr("letgo.models.transformer.F.scaled_dot_product_attention", recorded)
+    monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", recorded)
     block = Block(16, 4, 32, dropout=0.25)
     dropped: list[torch.Tensor] = []
     block.dropout.register_forward_pre_hook(lambda _, inputs: dropped.append(inputs[0]))
@@ -117,15 +119,6 @@ def test_a_block_is_pre_norm_with_two_residuals() -> None:
     assert_close(block(x), middle + second(F.gelu(first(F.layer_norm(middle, (16,))))))
 
 
-def test_cells_see_each_other_and_boards_do_not() -> None:
-    network, (x, t) = small().eval(), states(3)
-    changed = x.clone()
-    changed[1, 2] += 1
-    before, after = network(x, t), network(changed, t)
-    assert torch.equal(before[[0, 2]], after[[0, 2]])
-    assert (before[1] != after[1]).any(-1).all()
-
-
 def test_without_positions_cells_would_be_interchangeable_and_with_them_they_are_not() -> None:
     network, (x, t) = small().eval(), states(2)
     order = torch.tensor([3, 0, 4, 1, 2])
@@ -138,11 +131,3 @@ def test_without_positions_cells_would_be_interchangeable_and_with_them_they_are
 def test_one_time_for_all_boards_is_the_same_as_one_each() -> None:
     network, (x, _) = small().eval(), states(3)
     assert_close(network(x, torch.full((1, 1, 1), 0.3)), network(x, torch.full((3, 1, 1), 0.3)))
-
-
-def test_time_matters_and_every_parameter_receives_gradient() -> None:
-    network, (x, t) = small(), states(3)
-    assert not torch.allclose(network(x, t), network(x, 1 - t), atol=1e-3)
-    network(x, t).square().mean().backward()
-    without = [n for n, p in network.named_parameters() if p.grad is None or not bool(p.grad.abs().max() > 0)]
-    assert without == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import isqrt
+from math import factorial, isqrt
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.sudoku_boards import random_boards
-from letgo.tasks.sudoku_grid import positions, units_of_cell
+from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
 from letgo.tasks.sudoku_search import is_unique, minimal_puzzles
 from letgo.tasks.task import Look, Problem, Task, clue_range, random_masks
 from letgo.tasks.text import ALPHABET, framed, read_cells, refuse_clashes
@@ -121,3 +121,29 @@ class Sudoku(Task):
         rows = ["│" + "│".join(boxes[i : i + self.box]) + "│" for i in range(0, len(boxes), self.box)]
         bands = ["\n".join(rows[i : i + self.box]) for i in range(0, len(rows), self.box)]
         return f"{top}\n" + f"\n{middle}\n".join(bands) + f"\n{bottom}"
+
+
+def n_symmetries(box: int = 3) -> int:
+    """Transpose, order of bands, stacks and of the lines in each, names of symbols: 2 * 6^8 * 9! for 9x9."""
+    return 2 * factorial(box) ** (2 * (box + 1)) * factorial(box**2)
+
+
+def random_symmetry(problem: Problem, rng: np.random.Generator) -> Problem:
+    """Every board and its clues under a symmetry of its own, uniform among `n_symmetries`."""
+    count, cells = problem.solution.shape
+    box = box_of(cells)
+    rows, columns = _line_orders(count, box, rng), _line_orders(count, box, rng)
+    source = rows[:, :, None] * box**2 + columns[:, None, :]
+    flip = rng.integers(2, size=(count, 1, 1)) == 1
+    source = torch.from_numpy(np.where(flip, source.transpose(0, 2, 1), source)).flatten(1)
+    names = torch.from_numpy(rng.permuted(np.tile(np.arange(box**2), (count, 1)), axis=1))
+    source, names = source.to(problem.solution.device), names.to(problem.solution)
+    solution = names.gather(1, problem.solution.gather(1, source).long())
+    return Problem(solution, problem.given.gather(1, source), problem.context)
+
+
+def _line_orders(count: int, box: int, rng: np.random.Generator) -> np.ndarray:
+    """Orders of n^2 lines that keep bands together, (count, n^2)."""
+    bands = rng.permuted(np.tile(np.arange(box), (count, 1)), axis=1)
+    inside = rng.permuted(np.tile(np.arange(box), (count, box, 1)), axis=2)
+    return (bands[:, :, None] * box + inside).reshape(count, box**2)
