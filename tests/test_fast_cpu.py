@@ -73,7 +73,7 @@ def test_a_board_has_the_same_bits_in_any_company(name: str, precision: str) -> 
     solver = Solver(config, config.build_model(), precision=precision)
     problem, ddpm = source_of(solver.task).draw("test", None, 19, 0), solver.sampler("ddpm", 4)
     alone = solver.sample(problem, ddpm, batch=1)
-    for batch in (2, 3, 5, 16, None):
+    for batch in (3, 16, None):
         together = solver.sample(problem, ddpm, batch=batch)
         if same_bits_in_any_company(precision):
             assert torch.equal(together, alone)
