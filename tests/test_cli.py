@@ -86,7 +86,10 @@ def numbers(text: str) -> dict[str, Any]:
         (f"solve --model RUN {BLANK} --sideways", "unrecognized arguments: --sideways"),
         ("solve --model hub:", "hub:"),
         ("evaluate RUN", "the following arguments are required: --rule"),
-        ("evaluate RUN --rule ddpm --regime hardest", "'hardest'; did you mean hard? 4x4 Sudoku has 4, medium, hard"),
+        (
+            "evaluate RUN --rule ddpm --regime hardest",
+            "unknown regime 'hardest'; did you mean hard? choose 4, medium, hard",
+        ),
         ("evaluate RUN --rule ddpm --count 0", "--count: expected a whole number from 1, got '0'"),
         ("evaluate RUN --rule ddpm --data nowhere.npz", "nowhere.npz"),
         ("evaluate RUN --rule tweedie --sigma 1 --count 3", "takes no sigma"),
@@ -436,9 +439,9 @@ def test_parts_are_measured_apart_and_merged_to_the_report_of_the_whole(
         (["merge", *files, files[0]], "name each part once"),
         (["merge", str(tmp_path / "part.json")], "part.json: not a report of `letgo evaluate`"),
         (["merge", str(tmp_path / "none.json")], "none.json"),
-        (["merge", str(tmp_path / "whole.json")], "a whole report needs no merging"),
+        (["merge", str(tmp_path / "whole.json")], "without its outcomes cannot be merged"),
         ([*words, "--shard", "3/3"], "--shard 3/3: expected I/N"),
-        ([*words, "--shard", "0/10"], "at most one part per instance"),
+        ([*words, "--shard", "0/10"], "N at most the 9 instances"),
     ):
         assert main(wrong) == 2
         error = capsys.readouterr().err

@@ -13,6 +13,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import letgo
+from letgo.codecs import OneHot
 from letgo.config import Config
 from letgo.discrete import Absorbing, ExactUnmasker, Masked, MaskedCrossEntropy, uniform
 from letgo.engines.graph import Graph
@@ -171,8 +172,12 @@ def test_the_captured_loop_ends_in_the_same_boards(mini_boards: Tensor, rule: st
 
 
 def test_rules_of_the_other_family_are_refused() -> None:
-    with pytest.raises(LetgoError, match=r"rule 'tweedie' .* Absorbing and Masked; choose one of ancestral"):
+    with pytest.raises(
+        LetgoError, match=r"rule 'tweedie' .* Absorbing and Masked; choose one of confidence, ancestral, remask"
+    ):
         Sampler("tweedie").check(PATH, CODEC)
+    with pytest.raises(LetgoError, match="rule 'confidence' does not fit"):
+        Sampler("confidence").check(PATH, OneHot(4))  # whose last channel is a symbol, not the mask
 
 
 @pytest.mark.fast

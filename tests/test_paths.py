@@ -179,3 +179,11 @@ def test_wrong_shapes_are_refused_even_where_torch_would_broadcast(path: Gaussia
     x0 = torch.zeros(2, 3, 4)
     with pytest.raises(TypeCheckError):
         path.sample(x0, torch.ones(2, 1, 1), torch.zeros(wrong))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_data_and_noise_end_points_are_exact(path: GaussianPath, dtype: torch.dtype) -> None:
+    assert path.alpha(at(0, dtype)) == 1
+    assert path.beta(at(0, dtype)) == 0
+    assert path.alpha(at(1, dtype)) == 0
+    assert path.beta(at(1, dtype)) == 1

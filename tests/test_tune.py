@@ -266,3 +266,8 @@ def test_a_run_is_neither_trained_nor_tuned_while_it_is_tuned(run: Path, monkeyp
     monkeypatch.setattr("letgo.tune.tune", meanwhile)
     assert main(tuning) == 0
     assert codes == [2, 2, 0]
+
+
+def test_tuning_refuses_test_instances(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", str(run), "--rule", "em", "--regime", "test"]) == 2
+    assert "never looks at test instances" in capsys.readouterr().err

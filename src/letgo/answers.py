@@ -24,7 +24,7 @@ class Answer:
     tries: int
     calls: int  # network calls spent on this puzzle
     seconds: float
-    belief: float | None = None  # where the network chose among tries: how sure it is of its choice, 0 at most
+    belief: float | None = None  # the self-likelihood of the choice, where the network chose among tries
 
     def as_dict(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if key != "belief" or value is not None}
@@ -33,7 +33,7 @@ class Answer:
 class Ledger:
     """The puzzles of one call of `solve`, with their boards until now and what those cost.
 
-    Where it is `choosing` every puzzle stays open, and of its boards the one that the network believes most is kept.
+    With `choosing` every puzzle stays open, and of its boards the one with the highest self-likelihood is kept.
     """
 
     def __init__(self, problem: Problem, choosing: bool):

@@ -37,6 +37,7 @@ class Masked:
     """One-hot vectors of K symbols, with one more channel for the mask."""
 
     one_hot: ClassVar[bool] = False  # of K + 1 channels, so nothing that reads K probabilities fits
+    family: ClassVar[str] = "absorbing"
 
     def __init__(self, symbols: int):
         self.dim = symbols + 1
@@ -60,7 +61,7 @@ class Absorbing:
         return torch.cat([torch.zeros_like(like[..., :-1]), torch.ones_like(like[..., -1:])], -1)
 
     def sample(self, x0: State, t: Time, noise: State) -> State:
-        return torch.where(uniform(noise[..., :1]) < self.alpha(t), x0, self.start(x0, lambda purpose: noise))
+        return torch.where(uniform(noise[..., :1]) <= self.alpha(t), x0, self.start(x0, lambda purpose: noise))
 
 
 Order = Callable[[Transition, Draw, Cells, Time], Cells]  # which masked cells open, where a share of them should
@@ -90,7 +91,7 @@ class Unmask:
 
 
 def by_chance(step: Transition, draw: Draw, masked: Cells, share: Time) -> Cells:
-    return uniform(draw(KERNEL))[..., 0] < share[..., 0]
+    return uniform(draw(KERNEL))[..., 0] <= share[..., 0]  # rounded, the largest is 1
 
 
 def by_confidence(step: Transition, draw: Draw, masked: Cells, share: Time) -> Cells:

@@ -27,7 +27,8 @@ class RuleKind:
     tempers: bool = True  # its variance can be multiplied
 
     def fits(self, path: Path, codec: Codec) -> bool:
-        return self.family == path.family and (not self.one_hot or codec.one_hot)
+        codec_family = getattr(codec, "family", "gaussian")
+        return self.family == path.family == codec_family and (not self.one_hot or codec.one_hot)
 
     @property
     def settings(self) -> list[str]:

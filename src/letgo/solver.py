@@ -122,7 +122,7 @@ class Solver:
             index[count:] = start
             yield count, problem[index], noise[index.to(noise.instance.device)]
 
-    # Final states, which no rule of the task is looked at for
+    # Final states: the task's constraints are not used
 
     def sample(
         self,
@@ -134,7 +134,7 @@ class Solver:
         batch: int | None = None,
         progress: Progress | None = None,
     ) -> State:
-        """Final states on the CPU, one per instance, then those of the next of the `tries`, all in full batches.
+        """Return final states on the CPU, one per instance, then those of the next of the `tries`, in full batches.
 
         Noise is keyed by the number that an instance carries, or by its place in the list.
         """
@@ -162,7 +162,7 @@ class Solver:
         batch: int | None = None,
         progress: Progress | None = None,
     ) -> Symbols:
-        """Final boards; of several tries the one that the network believes most."""
+        """Return final boards; of several tries the one with the highest self-likelihood."""
         if tries > 1:
             self.check_belief()
         states = self.sample(problem, sampler, seed, tries, 0, batch, progress)
@@ -176,7 +176,7 @@ class Solver:
             raise LetgoError(f"boards are believed by their one-hot symbols; this model has {self.config.codec}")
 
     def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
-        """The self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
+        """Return the self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
         self.check_belief()
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
@@ -186,15 +186,15 @@ class Solver:
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
     ) -> Int[Tensor, "boards"]:
-        """Of each puzzle's finished boards the number of the try that the network believes most."""
+        """Return, for each puzzle, the number of the try whose board has the highest self-likelihood."""
         number = torch.arange(len(problem)) if problem.number is None else problem.number
-        noise, sure = Noise(seed, number.to(self.device), torch.zeros_like(number).to(self.device)), []
+        noise, likelihoods = Noise(seed, number.to(self.device), torch.zeros_like(number).to(self.device)), []
         with cpu_threads(self.threads):
             for boards in tries:
                 finished = Problem(boards, problem.given, problem.context)
                 pieces = self.chunks(finished, noise, batch)
-                sure.append(torch.cat([self.belief(p.solution, p, n)[:count] for count, p, n in pieces]))
-        return torch.stack(sure).argmax(0)
+                likelihoods.append(torch.cat([self.belief(p.solution, p, n)[:count] for count, p, n in pieces]))
+        return torch.stack(likelihoods).argmax(0)
 
     # Answers
 
@@ -221,15 +221,15 @@ class Solver:
         progress: Progress | None = None,
         **settings: Any,
     ) -> list[Answer]:
-        """One record per puzzle. With `verify`, stop at the first valid proposal and retry only what is unsolved.
+        """Return a record for each puzzle. With `verify`, stop at the first valid proposal and retry what is unsolved.
 
-        Without, every try goes to its end, and of several the board that the network believes most is the answer; one
-        that breaks a rule is not handed out.
+        Without, every try goes to its end, and of several the board with the highest self-likelihood is the answer; one
+        that breaks a constraint is not handed out.
         """
         problem, sampler = self.parse(puzzles), self.sampler(rule, steps, **settings)
         if tries < 1:
             raise LetgoError(f"tries must be at least 1, got {tries}")
-        choosing = tries > 1 and not verify
+        choosing, verify = tries > 1 and not verify, verify and self.task.has_rules
         if choosing:
             self.check_belief()
         ledger = Ledger(problem, choosing)
@@ -243,11 +243,13 @@ class Solver:
                 noise = Noise(seed, instance, torch.full_like(instance, attempt))
                 for count, piece, piece_noise in self.chunks(part, noise, batch):
                     started = time.perf_counter()
-                    found, valid, spent = self._attempt(piece, piece_noise, sampler, verify and self.task.has_rules)
-                    sure = self.belief(found, piece, piece_noise)[:count] if choosing else None
+                    boards, valid, steps_taken = self._attempt(
+                        piece, piece_noise, sampler, verify and self.task.has_rules
+                    )
+                    likelihood = self.belief(boards, piece, piece_noise)[:count] if choosing else None
                     elapsed = (time.perf_counter() - started) / count
-                    calls = spent[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)
-                    ledger.enter(rows[:count], found[:count], valid[:count], calls, elapsed, sure)
+                    calls = steps_taken[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)
+                    ledger.enter(rows[:count], boards[:count], valid[:count], calls, elapsed, likelihood)
                     rows = rows[count:]
                     if progress is not None:
                         progress(int(ledger.solved.sum()), len(problem))
@@ -256,10 +258,10 @@ class Solver:
     def _attempt(
         self, problem: Problem, noise: Noise, sampler: Sampler, verify: bool
     ) -> tuple[Symbols, Bool[Tensor, "batch"], Int[Tensor, "batch"]]:
-        """Boards, whether each is valid, and the steps until it was. Without `verify` invalid boards come along."""
+        """Return boards, whether each is valid, and the steps until it was; without `verify` invalid boards too."""
         boards = torch.zeros_like(problem.solution)
         done = torch.zeros(len(problem), dtype=torch.bool)
-        spent = torch.full((len(problem),), sampler.steps)
+        steps_taken = torch.full((len(problem),), sampler.steps)
         rows = torch.arange(len(problem))  # the boards that are still in the batch
         snapshots, last = self.walk(problem, noise, sampler), None
         while (snapshot := next(snapshots, None)) is not None:
@@ -268,22 +270,22 @@ class Solver:
                 continue
             proposal = torch.where(problem.given, problem.solution, self.codec.decode(last.x0_hat).cpu())
             new = self.task.validate(proposal, problem) & ~done[rows]
-            boards[rows[new]], spent[rows[new]] = proposal[new], last.step
+            boards[rows[new]], steps_taken[rows[new]] = proposal[new], last.step
             done[rows] |= new
             if bool(done.all()):
-                return boards, done, spent
+                return boards, done, steps_taken
             size = self.engine.smaller(len(done), len(rows), int((~done).sum()), self.task.cells)
             if size < len(rows) and last.step < sampler.steps:
-                kept = done[rows].long().argsort(stable=True)[:size]  # the unfinished first
-                rows, problem, noise = rows[kept], problem[kept], noise[kept.to(noise.instance.device)]
-                snapshots = self.walk(problem, noise, sampler, last.walk[kept.to(last.x.device)])
+                rest = done[rows].long().argsort(stable=True)[:size]  # the unfinished first
+                rows, problem, noise = rows[rest], problem[rest], noise[rest.to(noise.instance.device)]
+                snapshots = self.walk(problem, noise, sampler, last.walk[rest.to(last.x.device)])
         assert last is not None
         final = self.codec.decode(last.x).cpu()
         valid = self.task.validate(final, problem) & ~done[rows]
-        kept = valid if verify else torch.ones_like(valid)
-        boards[rows[kept]] = final[kept]
+        ends = valid if verify else torch.ones_like(valid)
+        boards[rows[ends]] = final[ends]
         done[rows] |= valid
-        return boards, done, spent
+        return boards, done, steps_taken
 
     def trajectory(
         self,

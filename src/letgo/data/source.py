@@ -116,10 +116,13 @@ class Source:
         """What a reader of scores should know of these instances."""
         return ""
 
-    def check_rows(self, regime: str, rows: Problem) -> None:
-        """Refuse a regime that the rows of a file, with clues of their own, do not have."""
+    def check_regime(self, regime: str) -> None:
+        """Refuse, before a file is read, a regime that rows with clues of their own cannot have."""
         if self.keeps_clues and regime not in (*self.regimes, "train"):
             raise unknown("regime", regime, (*self.regimes, "train"))
+
+    def check_rows(self, regime: str, rows: Problem) -> None:
+        """Refuse a regime that the rows of a file do not have."""
 
     # Instances of the task's own.
 
@@ -139,6 +142,7 @@ class Source:
     def _choose(self, split: str, regime: str | None, count: int, rng: np.random.Generator) -> Problem:
         explicit = regime is not None or split == "test"  # a run's own validation has no regime
         regime = regime or self.regimes[0]
+        self.check_regime(regime)
         rows = self.split(split)
         if split == "valid":
             count = min(count, len(rows))  # held-out rows may be few
@@ -250,6 +254,9 @@ class Graphs(Source):
         super().__init__(task, data)
         nodes = isqrt(task.cells)
         self.usual, self.counts = str(nodes), (2, sys.maxsize, nodes)
+
+    def check_regime(self, regime: str) -> None:
+        """A regime is any number of nodes, which `check_rows` compares with the file's."""
 
     def check_rows(self, regime: str, rows: Problem) -> None:
         nodes = isqrt(rows.solution.shape[1])
