@@ -10,6 +10,8 @@ from torch import Tensor
 from letgo.engines import attention
 from letgo.engines.reference import cores, uncored
 
+pytestmark = pytest.mark.emulator
+
 
 def distance(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b).norm() / b.norm())

@@ -12,6 +12,8 @@ from letgo.engines.attention import SCALE, padded
 from letgo.engines.blocks import WIDTH, Shape, _layers, arranged, blocks, blocks_backward, layer_backward, layer_forward
 from letgo.engines.reference import cores, linear, normed, uncored
 
+pytestmark = pytest.mark.emulator
+
 HEADS, DEPTH = 8, 2
 
 

@@ -172,9 +172,7 @@ def test_the_captured_loop_ends_in_the_same_boards(mini_boards: Tensor, rule: st
 
 
 def test_rules_of_the_other_family_are_refused() -> None:
-    with pytest.raises(
-        LetgoError, match=r"Absorbing and Masked; choose one of confidence, ancestral, remask"
-    ):
+    with pytest.raises(LetgoError, match=r"Absorbing and Masked; choose one of confidence, ancestral, remask"):
         Sampler("tweedie").check(PATH, CODEC)
     with pytest.raises(LetgoError, match="rule 'confidence' does not fit"):
         Sampler("confidence").check(PATH, OneHot(4))  # whose last channel is a symbol, not the mask

@@ -42,7 +42,7 @@ def case(name: str) -> tuple[Solver, Problem, Sampler]:
         config = replace(PRESETS["sudoku-mini"], codec="bits")
         solver = Solver(config, config.build_model(), fast=False)
         return solver, source_of(solver.task).draw("test", None, 11, 0), solver.sampler(steps=3)
-    solver = load("sudoku-mini", fast=False)
+    solver = load("sudoku-mini")
     if name == "from nothing":
         return solver, solver.empty(60), solver.sampler("ddpm", 20)
     problem = source_of(solver.task).draw("test", "8", 23, 0)
@@ -57,7 +57,7 @@ def case(name: str) -> tuple[Solver, Problem, Sampler]:
 def measured(name: str, shard: str | None = None, passes: int = 3, seed: int = 1) -> Report:
     solver, problem, sampler = case(name)
     part = problem if shard is None else part_of(problem, shard)
-    report = evaluate(solver, part, sampler, passes, seed, batch=4)
+    report = evaluate(solver, part, sampler, passes, seed, batch=16)
     return replace(report, model="it", regime="some", command=f"letgo evaluate it --shard {shard}", shard=shard)
 
 

@@ -129,7 +129,8 @@ class Sampler:
     def check(self, path: Path, codec: Codec) -> None:
         """A rule that does not fit a model is refused by the names of those that do."""
         if not RULES[self.rule].fits(path, codec):
+            others = ", ".join(fitting(path, codec))
             raise LetgoError(
                 f"rule '{self.rule}' does not fit a model with {type(path).__name__} and {type(codec).__name__}; "
-                f"choose one of {', '.join(fitting(path, codec))}"
+                f"choose {'one of ' + others if others else 'another codec'}"
             )

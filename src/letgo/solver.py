@@ -84,11 +84,15 @@ class Solver:
 
         Without a rule it is Tweedie reprojection, or what suits a model of another kind.
         """
-        rule = rule or fitting(self.path, self.codec)[0]
+        rule = rule or self.best_rule
         given = {name: value for name, value in settings.items() if value is not None}
         sampler = Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
         sampler.check(self.path, self.codec)
         return sampler
+
+    @property
+    def best_rule(self) -> str:
+        return next(iter(fitting(self.path, self.codec)), "tweedie")  # which says why it does not fit
 
     def steps(self, steps: int | None = None) -> int:
         return self.config.sample_steps if steps is None else steps
@@ -324,7 +328,7 @@ class Solver:
 
     def generation_rule(self) -> str:
         """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best."""
-        return str(self.card.get("generation_rule") or fitting(self.path, self.codec)[0])
+        return str(self.card.get("generation_rule") or self.best_rule)
 
     @property
     def card(self) -> dict[str, Any]:
