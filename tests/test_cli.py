@@ -784,6 +784,7 @@ def test_other_presets_train_measure_and_solve_too(
     assert (answer["board"] is None) == (not answer["solved"])
 
 
+@pytest.mark.journey
 def test_the_whole_path_train_resume_evaluate_solve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_every_name_of_the_package_in_a_document_is_there():
         pkgutil.resolve_name(name)
 
 
+@pytest.mark.journey
 def test_the_readme_python_runs_as_printed(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     solve, train, objects, sampler = blocks("README.md", "python")
@@ -134,6 +135,7 @@ def python(folder: Path, *words: str, expected: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.journey
 def test_the_contributed_parts_work_outside_of_the_package(folder):
     assert len((folder / "coins.py").read_text().splitlines()) < 40
     assert python(folder, "heads.py") == "tensor([2, 2, 2])\n"
@@ -145,6 +147,7 @@ def test_the_contributed_parts_work_outside_of_the_package(folder):
     assert python(folder, "-c", "from letgo import tasks; print(tasks.get('coins').cells)") == "4\n"
 
 
+@pytest.mark.journey
 def test_the_contributed_task_works_with_every_verb_and_on_the_page(folder):
     rule, _, _ = (folder / "half_anchor.py").read_text().partition("print")
     (folder / "coins.py").write_text((folder / "coins.py").read_text() + rule)

@@ -120,6 +120,7 @@ def test_steps_are_those_of_the_weights_that_tuning_went_back_to(runs: Path, tmp
 # A real run
 
 
+@pytest.mark.journey
 def test_a_second_run_measures_nothing_and_a_lost_report_alone_is_measured_again(
     runs: Path, away: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -163,6 +164,7 @@ def test_a_second_run_measures_nothing_and_a_lost_report_alone_is_measured_again
     assert {r["count"] for r in json.loads((away / "r" / "latin.json").read_text()) if r["rule"] == "ddpm"} == {3}
 
 
+@pytest.mark.journey
 def test_the_command_in_a_report_repeats_it_and_is_printed_when_asked_for(
     runs: Path, away: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -316,6 +318,7 @@ def test_bad_words_are_one_line_and_exit_2(words: str, message: str, away: Path,
     assert said.out == ""
 
 
+@pytest.mark.journey
 def test_a_quick_run_in_a_checkout_leaves_the_page_alone(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

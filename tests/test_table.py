@@ -131,6 +131,7 @@ def test_the_page_draws_a_table(file: Path):
     assert answer.board.split(",")[0] == "red"
 
 
+@pytest.mark.journey
 def test_a_table_is_trained_measured_and_solved_by_the_doors_of_all_tasks(tmp_path: Path):
     """Rows of two equal halves; the network must put the second half there."""
     import letgo

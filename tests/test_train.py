@@ -473,6 +473,7 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.journey
 def test_a_process_killed_at_any_moment_leaves_a_run_that_loads_and_resumes(tmp_path: Path) -> None:
     config = replace(MINI, steps=80, batch=2)
     done = python(KILLED, json.dumps(config.as_dict()), str(tmp_path / "killed"))

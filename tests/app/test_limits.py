@@ -165,6 +165,7 @@ def test_beyond_the_queue_the_answer_is_429_with_a_time_to_come_back():
         assert post(address, "solve", PUZZLE)["puzzle"] == PUZZLE["puzzle"]
 
 
+@pytest.mark.journey
 def test_up_to_the_queue_everyone_is_served():
     from concurrent.futures import ThreadPoolExecutor
 
@@ -218,6 +219,7 @@ def test_a_server_that_cannot_import_torch_says_so_and_ends(monkeypatch):
     held.close()
 
 
+@pytest.mark.journey
 def test_the_command_serves_the_page_and_ends_with_ctrl_c():
     command = [sys.executable, "-m", "letgo", "app", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
