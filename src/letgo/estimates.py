@@ -166,28 +166,15 @@ class Known(Estimate):
         return self.score
 
 
-@dataclass(frozen=True, eq=False)  # == of tensors is no bool
-class AtK(Estimate):
+@dataclass(frozen=True)
+class AtK(Rate):
     """The share of instances that one of k tries solves; of the network's own choice among them, with its calls."""
 
-    rate: Rate
-    k: int
+    k: int = 1
     calls: int | None = None
 
-    @property
-    def value(self) -> float:
-        return self.rate.value
-
-    @property
-    def n(self) -> int:
-        return self.rate.n
-
-    @property
-    def interval95(self) -> tuple[float, float]:
-        return self.rate.interval95
-
     def as_dict(self) -> Score:
-        return {"k": self.k, **self.rate.as_dict(), **({} if self.calls is None else {"calls": self.calls})}
+        return {"k": self.k, **super().as_dict(), **({} if self.calls is None else {"calls": self.calls})}
 
 
 # A score's values, one row per instance, and how they become an estimate. Parts of a list are joined row by row, so
@@ -195,8 +182,8 @@ class AtK(Estimate):
 
 ESTIMATES: dict[str, Callable[[Tensor], Estimate]] = {
     "rate": lambda values: Rate.of(values[:, 0].bool()),
-    "any": lambda values: AtK(Rate.of(values.bool().any(1)), values.shape[1]),
-    "chosen": lambda values: AtK(Rate.of(values[:, 0].bool()), int(values[0, 1]), int(values[:, 2].sum())),
+    "any": lambda values: AtK(int(values.any(1).sum()), len(values), values.shape[1]),
+    "chosen": lambda values: AtK(int(values[:, 0].sum()), len(values), int(values[0, 1]), int(values[:, 2].sum())),
     "mean": lambda values: Mean(measured(values)),
     "share": lambda values: Mean(measured(values), most=1.0),
     "spread": lambda values: Spread(measured(values)),

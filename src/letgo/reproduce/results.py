@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from letgo.metrics import Rate, Score, number, pool
+from letgo.estimates import Known, Rate, Score, number
+from letgo.metrics import pool
 from letgo.reproduce.paper import STEPS, TABLE1, TABLES, Cell
 from letgo.reproduce.store import Report, Store, data_digest
 
@@ -24,21 +25,12 @@ STAND_INS = (  # the sha256 of what stands in for it: test.csv.gz, and the same 
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Known):
     """A measured cell; numbers in the paper's unit."""
 
     cell: Cell
     reports: dict[int, Report]  # by training seed
-    score: Score
     values: dict[int, float]  # by training seed
-
-    @property
-    def value(self) -> float:
-        return number(self.score["value"])
-
-    @property
-    def n(self) -> int:
-        return int(self.score["n"] or 0)
 
     @property
     def std(self) -> float | None:
@@ -58,7 +50,7 @@ def result(store: Store, cell: Cell) -> Result | None:
     pooled = together(list(reports.values()), cell.column.score)
     score = {key: None if pooled[key] is None else unit * number(pooled[key]) for key in ("low", "high")}
     score |= {"value": unit * number(pooled["value"]), "n": pooled["n"]}
-    return Result(cell, reports, score, {s: unit * number(r[cell.column.score]["value"]) for s, r in reports.items()})
+    return Result(score, cell, reports, {s: unit * number(r[cell.column.score]["value"]) for s, r in reports.items()})
 
 
 def together(reports: list[Report], score: str) -> Score:
