@@ -1,8 +1,9 @@
 """Many clients at once against `letgo app`: every answer must come, be right, and be the one a lone client gets.
 
-    python tools/load_app.py --clients 32 --seconds 60 --model sudoku-mini
+    python tools/load_app.py --clients 32 --seconds 60 --model sudoku-mini --races 0,2,4,8
 
-Starts a server of its own on this machine and stops it again. One request in eight is a streamed trajectory.
+Starts a server of its own on this machine and stops it again. One request in eight is a streamed trajectory; then a
+light question is asked beside long races, and a kept connection asks for little many times.
 Exit 1 if there was an error, a lost or a wrong answer, a place not given back, or memory that grew.
 """
 
@@ -13,6 +14,7 @@ import os
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -24,15 +26,17 @@ parser.add_argument("--clients", type=int, default=32)
 parser.add_argument("--seconds", type=float, default=60)
 parser.add_argument("--model", default="sudoku-mini", help="a shipped model, or a run folder")
 parser.add_argument("--steps", type=int, help="default: the model's own")
+parser.add_argument("--races", default="", help="also time a light solve beside so many long races, e.g. 0,2,4,8")
 parser.add_argument("--growth", type=float, default=50, help="MiB by which the server may grow after its warm-up")
 options = parser.parse_args()
+PUZZLE = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
 
 
 class Client:
     """One connection, kept open as a browser keeps it."""
 
-    def __init__(self, port: int):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    def __init__(self, port: int, timeout: float = 300):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
     def ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, str]:
         content = None if body is None else json.dumps(body)
@@ -46,6 +50,15 @@ def resident(pid: int) -> float:
     try:
         with open(f"/proc/{pid}/status") as status:
             return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) / 1024  # type: ignore[index]
+    except FileNotFoundError:
+        return 0.0
+
+
+def used(pid: int) -> float:
+    """Seconds of CPU that a process has had; unlike answers' times they do not hang on what else the machine does."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return sum(map(int, stat.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
     except FileNotFoundError:
         return 0.0
 
@@ -87,6 +100,40 @@ def percentiles(seconds: list[float]) -> str:
     return f"p50 {statistics.median(ordered):.3f} s   p95 {p95:.3f} s   longest {ordered[-1]:.3f} s"
 
 
+def beside_races(port: int, races: int) -> str:
+    """How long a light solve takes while so many races of 64 seeds and 1000 steps go on; five times, 30 s at most."""
+    body = {"model": "sudoku", "puzzle": PUZZLE}
+    content = json.dumps({**body, "count": 64, "steps": 1000})
+    head = "POST /api/race HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+    streams = [socket.create_connection(("127.0.0.1", port)) for _ in range(races)]
+    for stream in streams:
+        stream.sendall(f"{head}{len(content)}\r\n\r\n{content}".encode())
+    time.sleep(3)
+    times: list[float] = []
+    try:
+        for seed in range(5):
+            started = time.perf_counter()
+            Client(port, 30).ask("POST", "/api/solve", {**body, "seed": seed})
+            times.append(time.perf_counter() - started)
+    except TimeoutError:
+        return f"{percentiles(times)}, then none within 30 s"
+    finally:
+        for stream in streams:
+            stream.close()
+        time.sleep(1)
+    return percentiles(times)
+
+
+def kept(port: int) -> str:
+    """How long a small answer takes on a connection that is kept."""
+    client, times = Client(port), []
+    for _ in range(200):
+        started = time.perf_counter()
+        client.ask("GET", "/api/health")
+        times.append(1000 * (time.perf_counter() - started))
+    return f"p50 {statistics.median(times):.2f} ms   longest {max(times):.2f} ms"
+
+
 def measure(port: int, pid: int) -> int:
     client = Client(port)
     query = f"/api/puzzle?model={options.model}&seed="
@@ -95,12 +142,12 @@ def measure(port: int, pid: int) -> int:
         client.ask("POST", "/api/solve", {"model": options.model, "puzzle": puzzle})
     log: list = []
     failures: list[str] = []
-    before, load, until = resident(pid), os.getloadavg()[0], time.monotonic() + options.seconds
+    before, cpu, load, until = resident(pid), used(pid), os.getloadavg()[0], time.monotonic() + options.seconds
     started = time.perf_counter()
     with ThreadPoolExecutor(options.clients) as threads:
         for number in range(options.clients):
             threads.submit(visit, port, number, puzzles, until, log, failures)
-    elapsed, after = time.perf_counter() - started, resident(pid)
+    elapsed, after, cpu = time.perf_counter() - started, resident(pid), used(pid) - cpu
 
     def settled(answer: str) -> dict:
         return {k: v for k, v in json.loads(answer).items() if k != "seconds"}
@@ -114,8 +161,14 @@ def measure(port: int, pid: int) -> int:
     for path in ("/api/solve", "/api/trajectory"):
         times = [seconds for where, seconds, _, _ in log if where == path]
         print(f"{path:16} {len(times):5} answers  {len(times) / elapsed:6.1f}/s   {percentiles(times)}")
+    print(f"the server's CPU: {1000 * cpu / max(len(log), 1):.1f} ms an answer, {100 * cpu / elapsed:.0f}% of a core")
     print(f"errors {len(failures)}, answers that a lone client gets differently {changed} of {len(again)}")
     print(f"memory {before:.0f} MiB before, {after:.0f} MiB after; places still taken {health['in_flight']}")
+    print(f"a kept connection: {kept(port)}")
+    for races in [int(number) for number in options.races.split(",") if number]:
+        print(f"a light solve beside {races} long races: {beside_races(port, races)}", flush=True)
+    if options.races:
+        print(f"memory {resident(pid):.0f} MiB at the end")
     for fault in failures[:5]:
         print(f"  {fault}", file=sys.stderr)
     return int(bool(failures or changed or health["in_flight"] or after - before > options.growth))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +39,34 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         save_weights(folder / "model.safetensors", config.build_model().state_dict())
         folders[preset] = folder
     return folders
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from pages import FLAGS
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "these tests need Chromium: apt-get install chromium"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def address(folders: dict[str, Path]) -> Iterator[str]:
+    """A server with the shipped models and the small ones of every task."""
+    from servers import serving
+
+    with serving(models=[str(folder) for folder in folders.values()]) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    from pages import watched
+
+    with watched(browser) as page:
+        page.goto(address)
+        yield page

@@ -11,17 +11,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def serving(**options) -> Iterator[str]:
-    """The application under uvicorn, as `letgo app` runs it; yields its address."""
-    import uvicorn
-
+def serving(connection: dict | None = None, **options) -> Iterator[str]:
+    """The application under uvicorn, as `letgo app` runs it; yields its address. `connection`: other limits of it."""
+    from letgo.app.connections import make_server
     from letgo.app.server import create_app
     from letgo.cli.app import listen, polite
 
     listener = listen("127.0.0.1", 0)
     app = create_app(**options)
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2)
-    server = polite(uvicorn.Server(config), app.state.held.hang_up)
+    server = polite(make_server(app, "error", **(connection or {})), app.state.held.hang_up)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -148,7 +148,7 @@ def test_the_same_request_gives_the_same_frames(client):
 
 
 def test_a_race_counts_final_boards_with_wilsons_interval(client):
-    from letgo.metrics import Rate
+    from letgo.estimates import rate
 
     body = {"model": "sudoku-mini", "puzzle": PUZZLES[0], "steps": 15, "count": 6, "seed": 2}
     told = events(client.post("/api/race", json=body).text)
@@ -159,7 +159,7 @@ def test_a_race_counts_final_boards_with_wilsons_interval(client):
         for n, result in enumerate(mine, 1):
             wins = sum(r["valid"] for r in mine[:n])
             assert (result["wins"], result["n"]) == (wins, n)
-            assert (result["low"], result["high"]) == pytest.approx(Rate(wins, n).interval95)
+            assert (result["low"], result["high"]) == pytest.approx(rate(wins, n).interval95)
     one = trajectory(client, steps=15, seed=4)
     for side in (0, 1):
         [verdict] = [data for name, data in one if name == "verdict" and data["side"] == side]
@@ -225,7 +225,7 @@ def test_a_random_puzzle_has_the_clues_asked_for_and_is_its_seeds(client):
     [
         ("123", "expected 16 cells, got 3"),
         ("11..............", "clues clash"),
-        ("x...............", "write clues as 1-4"),
+        ("z...............", "write clues as 1-4"),
     ],
 )
 @pytest.mark.parametrize("route", ["solve", "trajectory", "race", "check"])
@@ -256,3 +256,81 @@ def test_health_counts_nothing_when_idle(client):
     health = client.get("/api/health").json()
     assert (health["status"], health["in_flight"], health["running_boards"]) == ("ok", 0, 0)
     assert health["limits"]["queue"] == 64
+
+
+def test_every_event_is_of_its_type(client):
+    from letgo.app.schemas import EVENTS
+
+    puzzle = {"model": "sudoku-mini", "puzzle": PUZZLES[0], "steps": 6}
+    streams = [
+        client.post("/api/trajectory", json={**puzzle, "probabilities": True}),
+        client.post("/api/race", json={**puzzle, "count": 2}),
+        client.post("/api/race", json={**puzzle, "count": 2, "vary": "puzzles", "regime": "5"}),
+    ]
+    told = [event for stream in streams for event in events(stream.text)]
+    for name, data in told:
+        assert EVENTS[name].model_validate(data).model_dump(exclude_unset=True) == data | {
+            key: [tuple(pair) for pair in data[key]] for key in ("clashes",) if key in data
+        }
+    assert {name for name, _ in told} >= {"start", "frame", "verdict", "result", "done"}
+    frame = next(data for name, data in told if name == "frame")
+    assert [max(cell) for cell in frame["probabilities"]] == pytest.approx(
+        [int(c, 36) / 35 for c in frame["pc"]], abs=0.03
+    )
+    raced = [data for name, data in told if name == "result" and "puzzle" in data]
+    assert sorted((r["side"], r["number"]) for r in raced) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len({r["puzzle"] for r in raced}) == 2
+    assert all(16 - r["puzzle"].count(".") == 5 for r in raced)
+    schema = client.get("/openapi.json").json()["paths"]["/api/race"]["post"]["responses"]["200"]
+    assert list(schema["content"]["text/event-stream"]["schema"]["x-events"]) == list(EVENTS)
+
+
+def test_two_models_play_side_by_side(client, folders):
+    from letgo.app.server import create_app
+
+    other = str(folders["sudoku-d3pm"])
+    with TestClient(create_app([other]), base_url=HOST) as client:
+        rules = ["tweedie", {"rule": "confidence", "model": other}]
+        told = trajectory(client, rules=rules, steps=9, seed=2)
+        assert told[0][1]["models"] == ["sudoku-mini", other]
+        alone = trajectory(client, model=other, rules=["confidence"], steps=9, seed=2)
+        frames = [
+            [data["x"] for name, data in run if name == "frame" and data["side"] == side]
+            for run, side in ((told, 1), (alone, 0))
+        ]
+        assert frames[0] == frames[1]
+        body = {"model": "sudoku-mini", "puzzle": PUZZLES[0], "rules": ["ddpm", {"rule": "ddpm", "model": "queens"}]}
+        refused = client.post("/api/trajectory", json=body)
+        assert (refused.status_code, "has other boards" in refused.json()["detail"]) == (422, True)
+
+
+def test_a_check_counts_solutions_and_may_report_instead_of_refusing(client):
+    def ask(puzzle: str) -> dict:
+        return client.post("/api/check", json={"model": "sudoku-mini", "puzzle": puzzle, "report": True}).json()
+
+    none, many, clash = ask("12.....3........"), ask("1..............."), ask("11..............")
+    assert (none["solutions"], none["solution"]) == (0, None)
+    assert (many["solutions"], many["solution"]) == (2, None)
+    one = ask("1234341221434...")
+    assert (one["solutions"], one["solution"]) == (1, "1234341221434321")
+    assert "clues clash" in clash["detail"]
+    assert client.get("/docs").status_code == 200
+
+
+def test_a_verdict_names_cells_that_clash_and_what_is_left_to_them(client):
+    told = trajectory(client, rules=["ddpm"], steps=2, seed=1)
+    [verdict] = [data for name, data in told if name == "verdict"]
+    last = [data for name, data in told if name == "frame"][-1]
+    assert verdict["clashes"]
+    for a, b in verdict["clashes"]:
+        same = a // 4 == b // 4 or a % 4 == b % 4 or (a // 8, a % 4 // 2) == (b // 8, b % 4 // 2)
+        assert same
+        assert last["x"][a] == last["x"][b]
+    for cell in verdict["broken"]:
+        i = cell["cell"]
+        peers = [
+            j
+            for j in range(16)
+            if j != i and (j // 4 == i // 4 or j % 4 == i % 4 or (j // 8, j % 4 // 2) == (i // 8, i % 4 // 2))
+        ]
+        assert cell["left"] == [s for s in range(4) if str(s) not in {last["x"][j] for j in peers}]

@@ -9,91 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pages import boards, choose_mini, run, scrub, sees, watched
 from servers import health, serving, until
 
 pytestmark = pytest.mark.browser
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 SIZE = ("width", "height")
-PATIENCE = 60_000  # ms; only ends a test that would otherwise hang
-
-
-@pytest.fixture(scope="module")
-def address(folders: dict[str, Path]) -> Iterator[str]:
-    with serving(models=[str(folder) for folder in folders.values()]) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert chromium, "these tests need Chromium: apt-get install chromium"
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    with watched(browser) as page:
-        page.goto(address)
-        yield page
-
-
-class watched:
-    """A fresh visitor's page; an error in the console fails the test."""
-
-    def __init__(self, browser: Any, **options: Any):
-        self.context = browser.new_context(accept_downloads=True, **options)
-
-    def __enter__(self) -> Any:
-        self.page, self.errors = self.context.new_page(), []
-        self.page.set_default_timeout(PATIENCE)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
-        return self.page
-
-    def __exit__(self, *failure: Any) -> None:
-        self.context.close()
-        refused = "Failed to load resource: the server responded with a status of 4"  # the browser's own note
-        assert [error for error in self.errors if not error.startswith(refused)] == []
-
-
-def sees(page: Any, selector: str, text: str | re.Pattern[str]) -> None:
-    from playwright.sync_api import expect
-
-    expect(page.locator(selector)).to_have_text(text, timeout=PATIENCE)
-
-
-def choose_mini(page: Any) -> None:
-    page.locator("#editor svg").wait_for()
-    page.select_option("#task", "Sudoku 4x4")
-    page.select_option("#model", "sudoku-mini")
-    sees(page, "#puzzle-message", "4 clues.")
-
-
-def run(page: Any) -> None:
-    page.fill("#speed", "9")
-    page.click("#run")
-    for side in (0, 1):
-        sees(page, f"#verdict-{side} b", re.compile("A valid board|Broken"))
-
-
-def boards(page: Any) -> list[str]:
-    return [page.locator(f"#board-{side} p").text_content() for side in (0, 1)]
-
-
-def scrub(page: Any, step: int) -> None:
-    page.fill("#scrub", str(step))
-    sees(page, "#where", re.compile(rf"step {step} of "))
 
 
 def test_the_whole_story(page, browser):
@@ -117,6 +39,7 @@ def test_the_whole_story(page, browser):
     sees(page, "#where", f"step {steps} of {steps}, t = 0.000")
     assert all(re.fullmatch(r"row 1: [1-4 ]+; row 2: [1-4 ]+; row 3: [1-4 ]+; row 4: [1-4 ]+", b) for b in final)
 
+    page.check("input[value=x]", force=True)
     scrub(page, 10)
     early = boards(page)
     assert early != final
@@ -135,6 +58,7 @@ def test_the_whole_story(page, browser):
 
     with watched(browser) as other:
         other.goto(page.url)
+        assert other.locator("input[value=x]").is_checked()
         for side in (0, 1):
             sees(other, f"#verdict-{side} b", verdicts[side])
         assert boards(other) == final
@@ -252,6 +176,7 @@ def test_a_model_offers_the_rules_that_fit_it(page):
     page.select_option("#rule-1", "remask")
     page.fill("#steps", "40")
     run(page)
+    page.check("input[value=x]", force=True)
     scrub(page, 1)
     assert all("?" in board for board in boards(page))  # masked cells
     page.click("#last")
@@ -262,7 +187,7 @@ def test_a_model_offers_the_rules_that_fit_it(page):
 
 @pytest.fixture(scope="module")
 def coins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with CONTRIBUTING's own task, a short run of it, and one whose card is none."""
+    """A folder with CONTRIBUTING's own task, a short run of it, and one whose tuned settings are cut off."""
     import letgo
     from letgo import tasks
     from letgo.config import Config
@@ -278,7 +203,7 @@ def coins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tasks.TASKS.clear()
         tasks.TASKS.update(before)
     shutil.copytree(folder / "run", folder / "odd")
-    (folder / "odd" / "card.json").write_text("[]")
+    (folder / "odd" / "tune-em.json").write_text("{")
     return folder
 
 
@@ -328,7 +253,7 @@ def test_a_broken_folder_is_named_and_takes_nobody_down(browser, coins: Path, co
     odd = str(coins / "odd")
     state = health(coins_address)
     assert list(state["failed"]) == [odd]
-    assert state["failed"][odd].startswith(f"{coins / 'odd' / 'card.json'} is no model's card")
+    assert "tune-em.json" in state["failed"][odd]
     with watched(browser) as page:
         page.goto(coins_address)
         sees(page, "#problem", re.compile(f"{re.escape(odd)} cannot be read and is left out"))

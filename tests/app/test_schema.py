@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,24 @@ def test_the_server_keeps_what_its_schema_promises():
                 case.call_and_validate()
 
             check()
+
+
+def test_the_schema_knows_which_settings_a_rule_takes():
+    """An independent validator and the server refuse the same requests."""
+    import jsonschema_rs
+    from fastapi.testclient import TestClient
+
+    from letgo.app.server import create_app
+
+    puzzle = {"model": "sudoku-mini", "puzzle": "1234341221434321", "steps": 1, "tries": 1}
+    rules = ("ddpm", "tweedie", "heun", "em", "em-decay", "tweedy")
+    with TestClient(create_app(), base_url="http://127.0.0.1") as client:
+        schema = client.get("/openapi.json").json()
+        asked = {"$ref": "#/components/schemas/SolveRequest", "components": schema["components"]}
+        validator = jsonschema_rs.validator_for(asked)
+        for rule, sigma, tau_start, variance in product((None, *rules), (None, 0.1), (None, 0.5), (1.0, 2.0)):
+            settings = {"rule": rule, "sigma": sigma, "tau_start": tau_start, "variance": variance}
+            body = puzzle | {name: value for name, value in settings.items() if value is not None}
+            answer = client.post("/api/solve", json=body)
+            if "none given and none stored" not in answer.text:  # what is stored with a model is not the schema's
+                assert validator.is_valid(body) == (answer.status_code == 200), (body, answer.text)

@@ -53,8 +53,10 @@ class Catalog:
             solver = load(name, self.device, fast=fast)
             self.cards[name] = describe(name, solver)
             self.solvers[name] = solver
+        except LetgoError as error:
+            self.failed[name] = str(error)
         except Exception as error:  # a task of one's own may do anything
-            self.failed[name] = str(error) or type(error).__name__
+            self.failed[name] = f"{name} cannot be read ({type(error).__name__}: {error})"
 
     def fail(self, error: Exception) -> None:
         self.failure = str(error) or type(error).__name__
@@ -89,6 +91,16 @@ class Catalog:
             raise LetgoError(f"model '{model}' was trained for {card.task}, not for {task}; leave one of them out")
         return model, self.solvers[model]
 
+    def beside(self, first: str, name: str | None) -> tuple[str, Solver]:
+        """The model of one side: another one must play on the same boards as the first."""
+        if name is None:
+            return first, self.solvers[first]
+        name, solver = self.pick(None, name)
+        here, there = self.cards[first], self.cards[name]
+        if (here.title, here.cells, here.letters) != (there.title, there.cells, there.letters):
+            raise LetgoError(f"model '{name}' has other boards than '{first}'; choose one of the same task and size")
+        return name, solver
+
 
 def describe(name: str, solver: Solver) -> ModelCard:
     from letgo.data.source import source_of
@@ -116,6 +128,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
         regime=regime(instances),
         example=Example(puzzle=look.example or random_puzzle(task, None, 0), seed=0),
         tuned={rule: settings for rule in rules if (settings := solver.tuned(rule))},
+        tuned_steps={rule: int(steps) for rule in rules if (steps := solver.tuning(rule).get("steps"))},
     )
 
 
@@ -134,9 +147,31 @@ def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
 
     source = source_of(task)
     problem = source.draw("test", regime or source.usual, 1, seed)
+    _refuse_large(problem)
+    return task.format_clues(problem)[0]
+
+
+def random_puzzles(task: Task, regime: str | None, count: int, seed: int) -> Problem:
+    """The first test instances of a seed, without their answers."""
+    from letgo.data.source import source_of
+    from letgo.tasks import Problem
+
+    source = source_of(task)
+    if (
+        source.look.kind == "graph"
+        and regime is not None
+        and regime.isdecimal()
+        and int(regime) ** 2 > limits.MAX_CELLS
+    ):
+        raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
+    problem = source.draw("test", regime or source.usual, count, seed)
+    _refuse_large(problem)
+    return Problem(problem.solution * problem.given, problem.given, problem.context)
+
+
+def _refuse_large(problem: Problem) -> None:
     if problem.solution.shape[1] > limits.MAX_CELLS:
         raise LetgoError(f"{problem.solution.shape[1]} cells are more than this server takes ({limits.MAX_CELLS})")
-    return task.format_clues(problem)[0]
 
 
 def parse(solver: Solver, puzzle: str) -> Problem:

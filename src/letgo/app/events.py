@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from letgo.app.jobs import Job
+from letgo.app.limits import BACKLOG
 from letgo.app.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -20,17 +21,31 @@ HEARTBEAT_SECONDS = 10.0  # a comment line while nothing happens, so that no pro
 LAST = ("done", "error", "answer")  # after one of these a job says no more
 
 
+class Events:
+    """What a job has said and nobody has sent yet. The job stands still while that is too much."""
+
+    def __init__(self, scheduler: Scheduler, job: Job):
+        self.scheduler, self.job, self.loop = scheduler, job, asyncio.get_running_loop()
+        self.waiting: asyncio.Queue[Event] = asyncio.Queue()
+
+    def emit(self, name: str, data: dict[str, Any]) -> None:
+        if not self.loop.is_closed():
+            self.job.emitted += 1
+            self.loop.call_soon_threadsafe(self.waiting.put_nowait, (name, data))
+
+    async def get(self) -> Event:
+        event = await self.waiting.get()
+        self.job.taken += 1
+        if self.job.emitted - self.job.taken == BACKLOG - 1:
+            self.scheduler.wake()
+        return event
+
+
 @asynccontextmanager
-async def submitted(scheduler: Scheduler, job: Job) -> AsyncIterator[asyncio.Queue[Event]]:
+async def submitted(scheduler: Scheduler, job: Job) -> AsyncIterator[Events]:
     """The job's events; however this ends, the job's place is free afterwards."""
-    loop = asyncio.get_running_loop()
-    events: asyncio.Queue[Event] = asyncio.Queue()
-
-    def emit(name: str, data: dict[str, Any]) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(events.put_nowait, (name, data))
-
-    job.emit = emit
+    events = Events(scheduler, job)
+    job.emit = events.emit
     scheduler.submit(job)
     try:
         yield events
@@ -76,7 +91,7 @@ class EventStream(Response):
             with suppress(OSError):  # the client left while something was being sent
                 await while_connected(self._stream(events, send), receive)
 
-    async def _stream(self, events: asyncio.Queue[Event], send: Send) -> None:
+    async def _stream(self, events: Events, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         name, data = "start", self.opening
         while True:

@@ -19,6 +19,7 @@ from letgo.tasks import Problem
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # one character per cell: a symbol, or a certainty from 0 to 35
 ILLEGAL = "?"  # no symbol: a masked cell, or a code of bits beyond the last symbol
 MASKED = -1  # no symbol yet
+MOST_TOLD = 40  # cells and pairs that a verdict names
 SPREAD = 0.3  # how far a proposal may lie from a codeword and still count as fairly sure, where no share is at hand
 
 Certainty = Float[Tensor, "batch cells"]
@@ -52,15 +53,20 @@ class Reading:
         A one-hot proposal estimates E[x0 | x_t], so its largest entry is that probability; in masked diffusion a cell
         is open, with one symbol, or masked.
         """
+        return self.probabilities.amax(-1)
+
+    @cached_property
+    def probabilities(self) -> Float[Tensor, "batch cells symbols"]:
+        """Of every symbol in every cell."""
         solver, path = self.view.solver, cast(Any, self.view.solver.path)
         if not self.view.continuous or (self.time is None and solver.codec.one_hot):
-            return self.x[..., : solver.task.symbols].float().amax(-1).clamp(0, 1).cpu()
+            return self.x[..., : solver.task.symbols].float().clamp(0, 1).cpu()
         t = torch.full((1, 1, 1), self.time or 0.0)
         alpha, beta = (1.0, SPREAD) if self.time is None else (float(path.alpha(t)), max(float(path.beta(t)), 1e-3))
         symbols = torch.arange(solver.task.symbols, device=self.x.device)
         codewords = alpha * solver.codec.encode(symbols[None])[0]
         squares = (self.x.float()[:, :, None] - codewords).square().sum(-1)
-        return torch.softmax(-squares / (2 * beta**2), -1).amax(-1).cpu()
+        return torch.softmax(-squares / (2 * beta**2), -1).cpu()
 
 
 @dataclass(frozen=True)
@@ -90,14 +96,46 @@ class View:
         return Reading(self, self.snapshot.x, self.snapshot.t)
 
 
-def frame(view: View, row: int) -> dict[str, Any]:
+def frame(view: View, row: int, probabilities: bool = False) -> dict[str, Any]:
     """One board of a batch. x: the state after this step; p: the proposal that led to it."""
     frame: dict[str, Any] = {"step": view.step, "t": round(view.snapshot.t, 6)}
     for name, reading in (("x", view.state), ("p", view.proposal)):
         frame[name] = _symbols(reading.symbols[row], view.solver.task.symbols)
         frame[f"{name}c"] = _levels(reading.certainty[row])
         frame[f"{name}bad"] = reading.violations[row].nonzero().flatten().tolist()
+    if probabilities:
+        frame["probabilities"] = [[round(p, 3) for p in cell] for cell in view.proposal.probabilities[row].tolist()]
     return {**frame, "valid": bool(view.proposal.valid[row])}
+
+
+def explain(view: View, row: int) -> dict[str, Any]:
+    """Why a final board is broken: pairs of cells that clash, and the open ones with how sure the network is of them.
+
+    `left` are the symbols that would break no rule in a cell, if nothing else changed; often there is none.
+    """
+    solver, rows = view.solver, slice(row, row + 1)
+    board, problem = view.state.symbols[rows], view.problem[rows]
+    open_cells = (view.state.violations[row] & ~problem.given[0]).nonzero().flatten().tolist()
+    clashes = solver.task.clashes(board, problem) if open_cells else []
+    return {
+        "clashes": clashes[:MOST_TOLD],
+        "broken": [
+            {
+                "cell": cell,
+                "certainty": round(float(view.proposal.certainty[row, cell]), 3),
+                "left": _left(solver, board, problem, cell) if clashes else None,
+            }
+            for cell in open_cells[:MOST_TOLD]
+        ],
+    }
+
+
+def _left(solver: Solver, board: Symbols, problem: Problem, cell: int) -> list[int]:
+    symbols = solver.task.symbols
+    boards = board.repeat(symbols, 1)
+    boards[:, cell] = torch.arange(symbols)
+    same = Problem.cat([problem] * symbols)
+    return (~solver.task.violations(boards, same)[:, cell]).nonzero().flatten().tolist()
 
 
 def _symbols(board: Tensor, symbols: int) -> str:
@@ -105,4 +143,5 @@ def _symbols(board: Tensor, symbols: int) -> str:
 
 
 def _levels(certainty: Tensor) -> str:
-    return "".join(DIGITS[level] for level in (certainty * 35).round().long().tolist())
+    shares = certainty.nan_to_num(0.0)  # a state so far off that its distances overflow says nothing
+    return "".join(DIGITS[level] for level in (shares * 35).round().long().tolist())

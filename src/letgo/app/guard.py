@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from letgo.app.limits import BODY_SECONDS, MAX_BODY
+from letgo.app.limits import BODY_SECONDS, MAX_BODY, MAX_HEAD, MAX_HEADERS
 
 TAKES_BODIES = ("/api/solve", "/api/trajectory", "/api/race", "/api/check")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -33,11 +34,13 @@ class Refused(Exception):
         self.status, self.words = status, words
 
 
+AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z._-]+?)\.?)(?::[0-9]{0,5})?", re.IGNORECASE)  # v6, or a name
+
+
 def host_name(authority: str) -> str:
-    """The name in 'name', 'name:port' or '[v6]:port', in lower case."""
-    if authority.startswith("["):
-        return authority[1:].partition("]")[0].lower()
-    return authority.partition(":")[0].lower().rstrip(".")
+    """The name in 'name', 'name:port' or '[v6]:port', in lower case; nothing if it is none of these."""
+    match = AUTHORITY.fullmatch(authority)
+    return (match[1] or match[2]).lower() if match else ""
 
 
 def is_address(name: str) -> bool:
@@ -49,7 +52,7 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """Refuses foreign Host headers, posts from other sites, bodies that are no JSON, too large or too slow."""
+    """Refuses foreign Host headers, requests from other sites, bodies that are no JSON, too large or too slow."""
 
     def __init__(self, app: ASGIApp, bound: str = "127.0.0.1", names: Iterable[str] = ()):
         self.app = app
@@ -62,8 +65,9 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         try:
+            self._check_size(scope)
             self._check_host(Headers(scope=scope))
-            if scope["method"] == "POST":
+            if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/api/"):
                 self._check_origin(Headers(scope=scope))
             if scope["method"] == "POST" and scope["path"] in TAKES_BODIES:
                 receive = await self._read(Headers(scope=scope), receive)
@@ -80,17 +84,25 @@ class Guard:
 
         await self.app(scope, receive, send_with_headers)
 
+    def _check_size(self, scope: Scope) -> None:
+        """The server below bounds only what comes in pieces."""
+        headers, target = scope["headers"], len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if len(headers) > MAX_HEADERS or target + sum(len(n) + len(v) for n, v in headers) > MAX_HEAD:
+            raise Refused(431, f"this server takes {MAX_HEADERS} headers and {MAX_HEAD} bytes of them and the address")
+
     def _check_host(self, headers: Headers) -> None:
         """A page elsewhere can point a name of its own at this machine; an address cannot be borrowed like that."""
-        name = host_name(headers.get("host", ""))
+        hosts = headers.getlist("host")
+        name = host_name(hosts[0]) if len(hosts) == 1 else ""
         if name not in self.names and not (self.any_address and is_address(name)):
             raise Refused(403, f"this server does not answer to the host name '{name}'; start it with --allow-host")
 
     def _check_origin(self, headers: Headers) -> None:
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        same = origin is None or origin.partition("://")[2] == headers.get("host")
-        if not same or site not in (None, "same-origin", "none"):
-            raise Refused(403, "this server takes posts only from its own page, not from another site")
+        """A browser says where a request comes from; whatever else asks need not say."""
+        own = {f"{scheme}://{headers['host']}" for scheme in ("http", "https")}
+        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        if len(origins) > 1 or not own.issuperset(origins) or not {"same-origin", "none"}.issuperset(sites):
+            raise Refused(403, "this server answers only its own page and programs, not another site")
 
     async def _read(self, headers: Headers, receive: Receive) -> Receive:
         """The whole body, then whatever comes after it: the news that the client has gone."""

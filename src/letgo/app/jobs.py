@@ -9,14 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from letgo.app.frames import View, frame
-from letgo.metrics import Rate
+from letgo.app.frames import View, explain, frame
+from letgo.app.limits import BACKLOG
+from letgo.estimates import rate
 from letgo.samplers import Sampler
+from letgo.sampling import diverged
 from letgo.solver import Solver
 from letgo.tasks import Problem
 
 Emit = Callable[[str, dict[str, Any]], None]
 PROGRESS_SECONDS = 0.2  # between two notes on how far a race has come
+YOUNG_SECONDS, GROWN_SECONDS = (
+    0.1,
+    1.0,
+)  # of sampling: until the first a job is a newcomer, from the second all are alike
 
 
 @dataclass(eq=False)
@@ -30,6 +36,17 @@ class Lane:
     seconds: float = 0.0
     open: bool = True
 
+    number: int = 0  # of the job's puzzles
+
+    @property
+    def solver(self) -> Solver:
+        return self.job.solvers[self.side]
+
+    @property
+    def problem(self) -> Problem:
+        problem = self.job.problem
+        return problem if len(problem) == 1 else problem[self.number : self.number + 1]
+
     @property
     def sampler(self) -> Sampler:
         return self.job.samplers[self.side]
@@ -37,30 +54,47 @@ class Lane:
     @property
     def key(self) -> tuple[Any, ...]:
         """Lanes of one key can share a batch: same network, sampler and board shape."""
-        return id(self.job.solver), self.sampler, self.job.problem.solution.shape
+        return id(self.solver), self.sampler, self.job.problem.solution.shape[1]
 
 
 class Job(ABC):
     """One request. `emit` may be called from the worker's thread; after `cancel` nothing more is emitted."""
 
-    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler]):
-        self.solver, self.problem, self.samplers, self.steps = solver, problem, samplers, samplers[0].steps
+    def __init__(self, solvers: Sequence[Solver], problem: Problem, samplers: Sequence[Sampler]):
+        self.solvers, self.problem, self.samplers, self.steps = solvers, problem, samplers, samplers[0].steps
         self.pending: deque[Lane] = deque()
-        self.batches = 0  # under way for this job
+        self.client = ""  # whose share of the time it takes
+        self.batches, self.served = 0, 0.0  # under way for this job; CPU seconds of sampling that it has had
+        self.emitted = self.taken = 0  # events, counted by the worker and by whoever sends them
         self.finished = self.cancelled = False
+        self.status = 200  # of the answer, where it is one
         self.emit: Emit = lambda name, data: None
 
     @property
     def over(self) -> bool:
         return self.finished or self.cancelled
 
+    @property
+    def choked(self) -> bool:
+        """Whether its client does not read; nothing more is computed until it does."""
+        return self.emitted - self.taken >= BACKLOG
+
+    @property
+    def young(self) -> bool:
+        return self.served < YOUNG_SECONDS
+
+    @property
+    def weight(self) -> float:
+        """What share it has beside others of its client: the less the longer it has run, to a tenth of the first."""
+        return 1 / min(max(self.served, YOUNG_SECONDS), GROWN_SECONDS)
+
     def cancel(self) -> None:
         self.cancelled = True
         self.pending.clear()
 
-    def fail(self, words: str) -> None:
+    def fail(self, words: str, status: int = 503) -> None:
         if not self.over:
-            self.finished = True
+            self.finished, self.status = True, status
             self.emit("error", {"detail": words})
 
     @abstractmethod
@@ -76,7 +110,8 @@ class SolveJob(Job):
     """Like `Solver.solve` for one puzzle: stop at the first valid proposal, then try again."""
 
     def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int):
-        super().__init__(solver, problem, [sampler])
+        super().__init__([solver], problem, [sampler])
+        self.solver = solver
         self.tries, self.calls, self.seconds = tries, 0, 0.0
         self.pending.append(Lane(self, 0, seed))
 
@@ -110,8 +145,16 @@ class SolveJob(Job):
 class TrajectoryJob(Job):
     """Every step of every side. The task's rules are looked at, to be shown, but never change the run."""
 
-    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], seed: int):
-        super().__init__(solver, problem, samplers)
+    def __init__(
+        self,
+        solvers: Sequence[Solver],
+        problem: Problem,
+        samplers: Sequence[Sampler],
+        seed: int,
+        probabilities: bool = False,
+    ):
+        super().__init__(solvers, problem, samplers)
+        self.probabilities = probabilities
         self.first_valid: list[int | None] = [None] * len(samplers)
         self.left = len(samplers)
         self.pending.extend(Lane(self, side, seed) for side in range(len(samplers)))
@@ -119,7 +162,9 @@ class TrajectoryJob(Job):
     def step(self, lane: Lane, view: View, row: int) -> None:
         if self.first_valid[lane.side] is None and bool(view.proposal.valid[row]):
             self.first_valid[lane.side] = view.step
-        self.emit("frame", {"side": lane.side, **frame(view, row)})
+        if not bool(view.state.x[row].isfinite().all()):
+            return self.fail(str(diverged(view.step)), status=422)
+        self.emit("frame", {"side": lane.side, **frame(view, row, self.probabilities)})
 
     def last(self, lane: Lane, view: View, row: int) -> None:
         lane.open = False
@@ -132,6 +177,7 @@ class TrajectoryJob(Job):
             "steps": self.steps,
             "calls": lane.sampler.calls,
             "seconds": round(lane.seconds, 4),
+            **explain(view, row),
         }
         self.finished = self.left == 0
         self.emit("verdict", verdict)
@@ -140,12 +186,22 @@ class TrajectoryJob(Job):
 
 
 class RaceJob(Job):
-    """Final states from many seeds, scored as `letgo evaluate` does."""
+    """Final states of one puzzle from many seeds, or of many puzzles from one, scored as `letgo evaluate` does."""
 
-    def __init__(self, solver: Solver, problem: Problem, samplers: Sequence[Sampler], seed: int, count: int):
-        super().__init__(solver, problem, samplers)
-        seeds = [(seed + i) % 2**32 for i in range(count)]
-        self.pending.extend(Lane(self, side, s) for s in seeds for side in range(len(samplers)))
+    def __init__(
+        self,
+        solvers: Sequence[Solver],
+        problem: Problem,
+        samplers: Sequence[Sampler],
+        seed: int,
+        count: int,
+        vary: str = "seeds",
+    ):
+        super().__init__(solvers, problem, samplers)
+        self.many = vary == "puzzles"
+        starts = [(seed, i) if self.many else ((seed + i) % 2**32, 0) for i in range(count)]
+        sides = range(len(samplers))
+        self.pending.extend(Lane(self, side, s, number=number) for s, number in starts for side in sides)
         self.left = len(self.pending)
         self.total, self.walked, self.noted = self.left * self.steps, 0, time.monotonic()
         self.wins, self.runs = [0] * len(samplers), [0] * len(samplers)
@@ -161,8 +217,11 @@ class RaceJob(Job):
         self.left -= 1
         self.wins[side] += valid
         self.runs[side] += 1
-        rate = Rate(self.wins[side], self.runs[side]).as_dict()
+        share = rate(self.wins[side], self.runs[side]).as_dict()
         self.finished = self.left == 0
-        self.emit("result", {"side": side, "seed": lane.seed, "valid": valid, "wins": self.wins[side], **rate})
+        result = {"side": side, "seed": lane.seed, "valid": valid, "wins": self.wins[side], **share}
+        if self.many:
+            result |= {"number": lane.number, "puzzle": lane.solver.task.format_clues(lane.problem)[0]}
+        self.emit("result", result)
         if self.finished:
             self.emit("done", {})

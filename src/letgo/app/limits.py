@@ -12,6 +12,12 @@ MAX_SIGMA = 100.0
 MAX_SEED = 2**32 - 1
 QUEUE = 64  # requests under way or waiting, unless --queue says otherwise
 BODY_SECONDS = 10.0  # how long a body may take to arrive
+REQUEST_SECONDS = 10.0  # how long a connection may take to send the head of its next request
+WRITE_SECONDS = 30.0  # how long a client may leave unread what was sent to it
+BACKLOG = 64  # events of a stream that wait to be sent; its boards stand still until some are
+MAX_HEADERS = 100
+MAX_HEAD = 16_384  # bytes of a request's target and headers
+MAX_CONNECTIONS = 512  # open at once, fewer where the system allows fewer files
 
 
 class Busy(LetgoError):

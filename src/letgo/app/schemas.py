@@ -45,6 +45,7 @@ class RuleSettings(Settings):
     """An update rule with its settings."""
 
     rule: RuleName
+    model: ModelName | None = Field(default=None, description="Another model of the same boards, for this side alone")
 
 
 class PuzzleRequest(Strict):
@@ -53,6 +54,12 @@ class PuzzleRequest(Strict):
     task: TaskName | None = Field(default=None, description="Default: the model's task, or sudoku")
     model: ModelName | None = None
     puzzle: Puzzle
+
+
+class CheckRequest(PuzzleRequest):
+    """A question about a puzzle."""
+
+    report: bool = Field(default=False, description="Answer 200 with `detail` where the puzzle is none, not 422")
 
 
 class SolveRequest(Settings, PuzzleRequest):
@@ -80,6 +87,7 @@ class TrajectoryRequest(PuzzleRequest):
     )
     steps: Steps | None = None
     seed: Seed = 0
+    probabilities: bool = Field(default=False, description="Frames hold the proposal's probabilities of every symbol")
 
 
 class RaceRequest(TrajectoryRequest):
@@ -89,6 +97,10 @@ class RaceRequest(TrajectoryRequest):
         json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "count": 4}]}
     )
     count: int = Field(default=32, ge=1, le=limits.MAX_SEEDS)
+    vary: Literal["seeds", "puzzles"] = Field(
+        default="seeds", description="The same puzzle from many seeds, or as many random puzzles from one"
+    )
+    regime: str | None = Field(default=None, max_length=20, description="Of random puzzles: a clue count or a name")
 
 
 class Answer(BaseModel):
@@ -109,6 +121,11 @@ class Parsed(BaseModel):
     puzzle: str
     clues: int
     cells: int
+    detail: str | None = Field(default=None, description="Why it is no puzzle, where a `report` was asked for")
+    solutions: int | None = Field(
+        default=None, description="0, 1, or 2 for several; null where no exact search ended in time"
+    )
+    solution: str | None = Field(default=None, description="The solution, where there is exactly one")
 
 
 class Regime(BaseModel):
@@ -147,6 +164,7 @@ class ModelCard(BaseModel):
     regime: Regime
     example: Example
     tuned: dict[str, dict[str, float]] = Field(description="Stored settings of em and em-decay")
+    tuned_steps: dict[str, int] = Field(default={}, description="The number of steps that they were tuned for")
 
 
 class Models(BaseModel):
@@ -178,7 +196,94 @@ class Health(BaseModel):
     limits: Limits
 
 
+class Event(BaseModel):
+    """What the `data` of a server-sent event holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Start(Event):
+    """Everything that decides the run; `models` and `rules` have an entry for each side."""
+
+    model: str
+    task: str
+    puzzle: str
+    rules: list[dict[str, Any]]
+    models: list[str]
+    steps: int
+    seed: int
+    version: str
+    probabilities: bool = False
+    count: int | None = Field(default=None, description="Seeds or puzzles of a race")
+    vary: str | None = None
+
+
+class Frame(Event):
+    """One step of one side: x the state, p the proposal; one character per cell, `0` to `z`."""
+
+    side: int
+    step: int
+    t: float
+    x: str
+    xc: str = Field(description="Certainty, `0` to `z` is 0 to 1")
+    xbad: list[int] = Field(description="Cells that break a rule")
+    p: str
+    pc: str
+    pbad: list[int]
+    valid: bool = Field(description="Whether the proposal breaks no rule")
+    probabilities: list[list[float]] | None = Field(default=None, description="Of every symbol, cell by cell")
+
+
+class Verdict(Event):
+    """How one side ended."""
+
+    side: int
+    valid: bool
+    violations: int
+    first_valid: int | None
+    steps: int
+    calls: int
+    seconds: float
+    clashes: list[tuple[int, int]] = Field(description="Pairs of cells that break a rule together")
+    broken: list[dict[str, Any]] = Field(description="Open broken cells: `cell`, `certainty`, and the symbols `left`")
+
+
+class Progress(Event):
+    done: int
+    total: int
+
+
+class Result(Event):
+    """One board of a race, and how often its side has won by now, with Wilson's interval."""
+
+    side: int
+    seed: int
+    valid: bool
+    wins: int
+    value: float
+    low: float
+    high: float
+    n: int
+    number: int | None = Field(default=None, description="Of many puzzles: which one")
+    puzzle: str | None = None
+
+
+class Done(Event):
+    """Nothing more will come."""
+
+
 class Error(BaseModel):
     """What was wrong and what to do next, in words."""
 
     detail: str
+
+
+EVENTS: dict[str, type[BaseModel]] = {
+    "start": Start,
+    "frame": Frame,
+    "verdict": Verdict,
+    "progress": Progress,
+    "result": Result,
+    "done": Done,
+    "error": Error,
+}

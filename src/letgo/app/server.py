@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -16,26 +20,37 @@ from starlette.exceptions import HTTPException
 
 from letgo import __version__
 from letgo.app import limits, schemas
-from letgo.app.catalog import Catalog, parse, random_puzzle
+from letgo.app.catalog import Catalog, parse, random_puzzle, random_puzzles
 from letgo.app.guard import Guard
 from letgo.app.limits import Busy
+from letgo.app.openapi import with_rules
 from letgo.errors import LetgoError
 
 STATIC = Path(__file__).parent / "static"
-MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
+VARY = {"Vary": "Accept-Encoding"}
 RETRY_SECONDS = 2
-PUZZLE_MAKERS, PUZZLE_SECONDS = 2, 10.0  # a maze takes a second of a core to find: not many at once
+DRAW_SECONDS = 2.0  # how long a race waits until its puzzles may be drawn
+COUNT_SECONDS = 0.5  # for the search that counts a puzzle's solutions
+PUZZLE_MAKERS, PUZZLES_WAITING = 1, 16  # a maze takes a second of a core to find: not many at once
 Responses = dict[int | str, dict[str, Any]]
 REFUSALS: Responses = {
     code: {"model": schemas.Error, "description": words}
     for code, words in {
         400: "The body cannot be read",
-        403: "A foreign host name, or a post from another site",
+        403: "A foreign host name, or a request from another site",
         404: "No such model",
         408: "The body came too slowly",
         413: "The body is too large",
         415: "The body is not sent as JSON",
         422: "What is wrong with the request, in words",
+        431: "Too many headers, or too long ones",
         503: "The models could not be read",
     }.items()
 }
@@ -45,14 +60,16 @@ EVENT = {
     "type": "object",
     "required": ["event", "data"],
     "properties": {
-        "event": {"enum": ["start", "frame", "verdict", "progress", "result", "done", "error"]},
+        "event": {"enum": list(schemas.EVENTS)},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
+    "x-events": {name: kind.model_json_schema() for name, kind in schemas.EVENTS.items()},  # what `data` holds
 }
 STREAM: Responses = {
     200: {"description": "Server-sent events, each of this form", "content": {"text/event-stream": {"schema": EVENT}}}
 }
-ASKING: Responses = {code: REFUSALS[code] for code in (403, 404, 422, 503)}
+ANY: Responses = {code: REFUSALS[code] for code in (403, 431)}
+ASKING: Responses = ANY | {code: REFUSALS[code] for code in (404, 422, 503)}
 
 
 def create_app(
@@ -77,31 +94,60 @@ def create_app(
         version=__version__,
         summary="Solve puzzles with a diffusion model, and watch two samplers at it.",
         lifespan=lifespan,
-        docs_url=None,  # both pages would fetch scripts from elsewhere
+        docs_url=None,  # both pages would fetch scripts from elsewhere; api.html is ours
         redoc_url=None,
+        openapi_url=None,  # which answers in the loop; ours waits for torch
     )
     app.add_middleware(Guard, bound=bound, names=names)
     _say_errors_in_words(app)
     _add_questions(app, held)
     _add_sampling(app, held)
     _add_page(app)
+    _add_schema(app)
     app.state.held = held
     return app
+
+
+def _add_schema(app: FastAPI) -> None:
+    describe = app.openapi
+
+    @cache
+    def schema() -> dict[str, Any]:
+        return with_rules(describe())
+
+    def answer(_: Request) -> JSONResponse:
+        return JSONResponse(schema())
+
+    app.openapi = schema
+    app.add_route("/openapi.json", answer, methods=["GET"], include_in_schema=False)
 
 
 def _add_page(app: FastAPI) -> None:
     """One route per file of the static folder, listed now: no path of a request is ever looked up on the disk."""
 
     def serve(path: Path) -> None:
-        async def file(_: Request) -> FileResponse:
-            return FileResponse(path, media_type=MEDIA_TYPES[path.suffix])
+        async def file(request: Request) -> Response:
+            if "gzip" not in request.headers.get("accept-encoding", ""):
+                return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers=VARY)
+            headers = VARY | {"Content-Encoding": "gzip"}
+            return Response(
+                _packed(path, path.stat().st_mtime_ns), media_type=MEDIA_TYPES[path.suffix], headers=headers
+            )
 
         for route in (f"/{path.name}", *(["/"] if path.name == "index.html" else [])):
             app.add_route(route, file, methods=["GET"], include_in_schema=False)
+        if path.name == "api.html":
+            app.add_route("/docs", file, methods=["GET"], include_in_schema=False)
 
     for path in STATIC.iterdir():
         if path.suffix in MEDIA_TYPES:
             serve(path)
+
+
+@lru_cache(maxsize=64)
+def _packed(path: Path, _: int) -> bytes:
+    """A file of the page in a third of its bytes; the time of its last change makes a changed one be read again."""
+    return gzip.compress(path.read_bytes(), mtime=0)
 
 
 class Held:
@@ -109,6 +155,7 @@ class Held:
 
     def __init__(self, catalog: Catalog, queue: int):
         self.catalog, self.queue = catalog, queue
+        self.drawing = threading.BoundedSemaphore(1)
         self.scheduler: Any = None  # a letgo.app.scheduler.Scheduler; naming the type would import torch
 
     def start(self) -> None:
@@ -123,6 +170,15 @@ class Held:
             self.catalog.load()
         except Exception as error:  # torch itself may be broken
             self.catalog.fail(error)
+
+    def puzzles(self, solver: Any, regime: str | None, count: int, seed: int) -> Any:
+        """The puzzles of a race: only one race at a time has its puzzles drawn."""
+        if not self.drawing.acquire(timeout=DRAW_SECONDS):
+            raise Busy("the puzzles of another race are being drawn; try again in a few seconds")
+        try:
+            return random_puzzles(solver.task, regime, count, seed)
+        finally:
+            self.drawing.release()
 
     def hang_up(self) -> None:
         if self.scheduler is not None:
@@ -139,9 +195,10 @@ def _sampler(solver: Any, rule: str | None, steps: int | None, settings: schemas
 
 
 def _add_questions(app: FastAPI, held: Held) -> None:
-    catalog, making = held.catalog, threading.BoundedSemaphore(PUZZLE_MAKERS)
+    catalog, making, asked = held.catalog, CapacityLimiter(PUZZLE_MAKERS), Counter[str]()
+    counting = threading.BoundedSemaphore(PUZZLE_MAKERS)
 
-    @app.get("/api/health", responses={403: REFUSALS[403]})
+    @app.get("/api/health", responses=ANY)
     async def health() -> schemas.Health:  # not in a thread: it answers even when all threads wait
         """Whether the server is ready, how busy it is, and what it accepts."""
         scheduler = held.scheduler
@@ -157,43 +214,65 @@ def _add_questions(app: FastAPI, held: Held) -> None:
             limits=schemas.Limits(queue=held.queue),
         )
 
-    @app.get("/api/models", responses={403: REFUSALS[403], 503: REFUSALS[503]})
+    @app.get("/api/models", responses=ANY | {503: REFUSALS[503]})
     def list_models() -> schemas.Models:
         """Every model that can be asked, with what a page needs to draw its boards."""
         catalog.wait()
         return schemas.Models(models=list(catalog.cards.values()), default=catalog.default, failed=catalog.failed)
 
     @app.get("/api/puzzle", responses=ASKING | BUSY)
-    def puzzle(
+    async def puzzle(  # those who wait hold no thread
         model: schemas.ModelName | None = None,
         task: schemas.TaskName | None = None,
         regime: Annotated[str | None, Query(max_length=20, description="A clue count or a named regime")] = None,
         seed: schemas.Seed = 0,
     ) -> schemas.Parsed:
         """A random puzzle: the first test instance of that seed."""
-        name, solver = catalog.pick(task, model)
-        most = limits.MAX_CELLS
-        large = regime is not None and regime.isdecimal() and int(regime) ** 2 > most
-        if large and catalog.cards[name].kind == "graph":
-            raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {most}")
-        if not making.acquire(timeout=PUZZLE_SECONDS):
-            raise Busy("too many puzzles are being made at once; try again in a few seconds")
-        try:
+
+        def make() -> schemas.Parsed:
+            name, solver = catalog.pick(task, model)
+            most = limits.MAX_CELLS
+            large = regime is not None and regime.isdecimal() and int(regime) ** 2 > most
+            if large and catalog.cards[name].kind == "graph":
+                raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {most}")
             return _parsed(name, solver, random_puzzle(solver.task, regime, seed))
+
+        if asked["puzzles"] >= PUZZLES_WAITING:
+            raise Busy("too many puzzles are being made at once; try again in a few seconds")
+        asked["puzzles"] += 1
+        try:
+            return await to_thread.run_sync(make, limiter=making)
         finally:
-            making.release()
+            asked["puzzles"] -= 1
 
     @app.post("/api/check", responses=REFUSALS)
-    def check(request: schemas.PuzzleRequest) -> schemas.Parsed:
-        """Whether a puzzle is one, and how the model reads it."""
+    def check(request: schemas.CheckRequest) -> schemas.Parsed:
+        """Whether a puzzle is one, how the model reads it, and for Sudoku whether it has no, one or many solutions."""
         name, solver = catalog.pick(request.task, request.model)
-        return _parsed(name, solver, request.puzzle)
+        try:
+            return _parsed(name, solver, request.puzzle, counting)
+        except LetgoError as error:
+            if not request.report:
+                raise
+            return schemas.Parsed(model=name, puzzle=request.puzzle, clues=0, cells=0, detail=str(error))
 
 
-def _parsed(name: str, solver: Any, puzzle: str) -> schemas.Parsed:
-    problem = parse(solver, puzzle)
-    text = solver.task.format_clues(problem)[0]
-    return schemas.Parsed(model=name, puzzle=text, clues=int(problem.given.sum()), cells=problem.solution.shape[1])
+def _parsed(name: str, solver: Any, puzzle: str, counting: threading.Semaphore | None = None) -> schemas.Parsed:
+    """What the model reads; with `counting`, which lets few in at once, also how many solutions there are."""
+    problem, task, found = parse(solver, puzzle), solver.task, None
+    if counting is not None and counting.acquire(timeout=COUNT_SECONDS):
+        try:
+            found = task.solutions(problem, 2, COUNT_SECONDS)
+        finally:
+            counting.release()
+    return schemas.Parsed(
+        model=name,
+        puzzle=task.format_clues(problem)[0],
+        clues=int(problem.given.sum()),
+        cells=problem.solution.shape[1],
+        solutions=None if found is None else len(found),
+        solution=task.format(found, problem)[0] if found is not None and len(found) == 1 else None,
+    )
 
 
 def _add_sampling(app: FastAPI, held: Held) -> None:
@@ -211,6 +290,7 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
             return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)
+        job.client = _client(http)
         from letgo.app.events import answer
 
         event = await answer(held.scheduler, job, http.receive)
@@ -218,21 +298,26 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
             raise HTTPException(400, "the client has gone")
         name, data = event
         if name == "error":
-            raise HTTPException(503, data["detail"])
+            raise HTTPException(job.status, data["detail"])
         return schemas.Answer(**data)
 
     @app.post("/api/trajectory", responses=REFUSALS | BUSY | STREAM, response_class=Response)
-    async def trajectory(request: schemas.TrajectoryRequest) -> Response:
+    async def trajectory(request: schemas.TrajectoryRequest, http: Request) -> Response:
         """Stream every step of one puzzle under one or two rules: `start`, `frame` ..., `verdict` ..., `done`."""
-        return await _stream(held, "TrajectoryJob", request)
+        return await _stream(held, http, "TrajectoryJob", request, probabilities=request.probabilities)
 
     @app.post("/api/race", responses=REFUSALS | BUSY | STREAM, response_class=Response)
-    async def race(request: schemas.RaceRequest) -> Response:
+    async def race(request: schemas.RaceRequest, http: Request) -> Response:
         """Stream how often each rule ends in a valid board: `start`, `progress` and `result` ..., `done`."""
-        return await _stream(held, "RaceJob", request, count=request.count)
+        return await _stream(held, http, "RaceJob", request, count=request.count, vary=request.vary)
 
 
-async def _stream(held: Held, kind: str, request: schemas.TrajectoryRequest, **more: int) -> Response:
+def _client(http: Request) -> str:
+    """Whose share of the time a request takes: one address is one client."""
+    return http.client.host if http.client else ""
+
+
+async def _stream(held: Held, http: Request, kind: str, request: schemas.TrajectoryRequest, **more: Any) -> Response:
     """The events of a job of `letgo.app.jobs`; the first repeats everything that decides the run."""
 
     def prepare() -> tuple[Any, dict[str, Any]]:
@@ -242,20 +327,27 @@ async def _stream(held: Held, kind: str, request: schemas.TrajectoryRequest, **m
         problem = parse(solver, request.puzzle)
         rules = request.rules or held.catalog.cards[name].default_rules
         wanted = [schemas.RuleSettings(rule=rule) if isinstance(rule, str) else rule for rule in rules]
-        samplers = [_sampler(solver, rule.rule, request.steps, rule) for rule in wanted]
+        sides = [held.catalog.beside(name, rule.model) for rule in wanted]
+        steps = solver.steps(request.steps)
+        samplers = [_sampler(own, rule.rule, steps, rule) for (_, own), rule in zip(sides, wanted, strict=True)]
         opening = {
             "model": name,
             "task": solver.config.task,
             "puzzle": solver.task.format_clues(problem)[0],
             "rules": [{"rule": sampler.rule, "settings": sampler.settings} for sampler in samplers],
+            "models": [own for own, _ in sides],
             "steps": samplers[0].steps,
             "seed": request.seed,
             "version": __version__,
             **more,
         }
-        return getattr(jobs, kind)(solver, problem, samplers, request.seed, **more), opening
+        solvers = [own for _, own in sides]
+        if isinstance(request, schemas.RaceRequest) and request.vary == "puzzles":
+            problem = held.puzzles(solver, request.regime, request.count, request.seed)
+        return getattr(jobs, kind)(solvers, problem, samplers, request.seed, **more), opening
 
     job, opening = await run_in_threadpool(prepare)
+    job.client = _client(http)
     from letgo.app.events import EventStream
 
     return EventStream(held.scheduler, job, opening)

@@ -1,25 +1,22 @@
-// Boards of every task. A board has `svg`, `draw(frame, view)` and `rows(frame, view)`, its content in words.
-// A frame holds x and p (symbols), xc and pc (certainty), xbad and pbad (cells that break a rule); null is the puzzle.
+// Boards of every task. A board has `svg`, `draw(frame, view, more)` and `rows(frame, view)`, its content in words.
+// A frame is one of Run's: x and p (symbols), xc and pc (certainty), xbad and pbad (cells that break a rule), since (the
+// step from which the proposal has held its symbol); null is the puzzle. `more` has the run's steps, the cell that is
+// followed, and in the view of pencil marks the probabilities of this step.
 
 import { dress, el, say } from "./svg.js";
 import { layout } from "./graph-layout.js";
 
-const ILLEGAL = 99;
-
-/** One character per cell: a symbol, or a certainty from 0 to 35. */
-const digits = (text) => Array.from(text, (c) => (c === "?" ? ILLEGAL : parseInt(c, 36)));
-
-export function decode(data, cells) {
-  const marks = (list) => { const m = new Uint8Array(cells); for (const i of list) m[i] = 1; return m; };
-  return {
-    step: data.step, t: data.t, valid: data.valid,
-    x: digits(data.x), xc: digits(data.xc), xbad: marks(data.xbad), xcount: data.xbad.length,
-    p: digits(data.p), pc: digits(data.pc), pbad: marks(data.pbad), pcount: data.pbad.length,
-  };
-}
-
-const shown = (view) => (view === "p" ? "p" : "x");
+const shown = (view) => (view === "x" || view === "both" ? "x" : "p");
 const level = (certainty) => Math.min(7, Math.floor(certainty / 4.5));
+const FLASH = 0.02; // of the run: how long a change of mind is lit
+
+/** How a cell looks: ink by certainty, ground by certainty (state) or by how long the proposal has held (proposal). */
+function look(frame, view, i, more) {
+  const key = shown(view), sure = level(frame[key + "c"][i]), held = frame.step - frame.since[i], steps = more?.steps ?? frame.step;
+  const flash = key === "p" && frame.step > 1 && frame.since[i] > 1 && held <= Math.max(0, FLASH * steps - 1);
+  const ground = key === "x" ? sure : Math.min(sure + 1, 7, Math.floor((16 * held) / steps));
+  return `c${sure} t${ground}${frame[key + "bad"][i] ? " bad" : ""}${flash ? " flash" : ""}`;
+}
 
 /** The puzzle's text cut into cells. */
 export const cut = (model, puzzle) => (model.separator ? puzzle.split(model.separator) : Array.from(puzzle));
@@ -35,20 +32,11 @@ export function clues(model, puzzle) {
   });
 }
 
-const NOUNS = { grid: ["cell", "cells"], maze: ["cell", "cells"], queens: ["queen", "queens"], graph: ["entry", "entries"] };
-
-/** How much of a board breaks a rule, in words. */
-export function broken(model, count) {
-  const [one, many] = NOUNS[model.kind];
-  if (count === 0) return "every rule holds";
-  return count === 1 ? `1 ${one} breaks a rule` : `${count} ${many} break a rule`;
-}
-
 export function makeBoard(model, puzzle) {
   const make = { grid: gridBoard, queens: queensBoard, maze: mazeBoard, graph: graphBoard }[model.kind];
   const board = make(model, puzzle);
   board.svg.setAttribute("class", `board ${model.kind}`);
-  board.draw(null, "x");
+  board.draw(null, "p");
   return board;
 }
 
@@ -67,28 +55,47 @@ function gridBoard(model, puzzle) {
     const symbol = el("text", { class: "sym", x: unit / 2, y: unit / 2 + 1 }, group);
     const ghost = el("text", { class: "ghost", x: unit - 7, y: 9 }, group);
     if (longest > 1) symbol.style.fontSize = `${Math.min(18, 62 / longest)}px`;
-    return { group, symbol, ghost };
+    return { group, symbol, ghost, marks: null };
   });
+  const follow = el("rect", { class: "follow", width: unit - 4, height: unit - 4 }, svg);
   const every = (count, step, line) => Array.from({ length: count / step + 1 }, (_, k) => line(k * step * unit)).join("");
   const lines = (across, down) => every(columns, across, (x) => `M${x} 0V${height * unit}`) + every(height, down, (y) => `M0 ${y}H${columns * unit}`);
   el("path", { class: "thin", d: lines(1, 1) }, svg);
   el("path", { class: "thick", d: box ? lines(box, box) : lines(columns, height) }, svg);
   const letter = (symbol) => model.letters[symbol] ?? "?";
-  function draw(frame, view) {
-    const key = shown(view);
-    cells.forEach(({ group, symbol, ghost }, i) => {
-      const clue = given[i] ?? null;
+  /** All symbols that the network considers, each as dark as it is likely. */
+  function pencil(cell, chances) {
+    const across = Math.ceil(Math.sqrt(model.letters.length));
+    cell.marks ??= Array.from(model.letters, (text, s) => {
+      const place = (k) => ((k + 0.5) * unit) / across;
+      return say(el("text", { class: "pencil", x: place(s % across), y: place(Math.floor(s / across)) + 1, "font-size": (unit / across) * 0.8 }, cell.group), text);
+    });
+    cell.marks.forEach((mark, s) => {
+      const chance = chances ? chances[s] : 0;
+      dress(mark, chance < 13 ? "pencil none" : `pencil m${Math.min(4, Math.floor(chance / 52))}`);
+    });
+  }
+  function draw(frame, view, more) {
+    const key = shown(view), { cell: followed = null, marked = [] } = more ?? {};
+    cells.forEach((cell, i) => {
+      const { group, symbol, ghost } = cell, clue = given[i] ?? null;
       if (!frame) {
-        dress(group, clue !== null ? "cell clue" : "cell");
+        dress(group, (clue !== null ? "cell clue" : "cell") + (marked.includes(i) ? " bad" : ""));
         say(symbol, clue !== null ? letter(clue) : "");
         say(ghost, "");
+        if (cell.marks) pencil(cell, null);
         return;
       }
       const bad = frame[key + "bad"][i] ? " bad" : "";
-      dress(group, (clue !== null ? "cell clue" : `cell c${level(frame[key + "c"][i])}`) + bad);
-      say(symbol, letter(frame[key][i]));
+      dress(group, clue !== null ? `cell clue${bad}` : `cell ${look(frame, view, i, more)}`);
+      const open = view === "marks" && clue === null && more?.chances ? more.chances.subarray(i * model.letters.length, (i + 1) * model.letters.length) : null;
+      const sure = open && Math.max(...open) > 230;
+      say(symbol, open && !sure ? "" : letter(frame[key][i]));
       say(ghost, view === "both" && clue === null ? letter(frame.p[i]) : "");
+      if (cell.marks || open) pencil(cell, sure ? null : open);
     });
+    follow.setAttribute("display", followed === null ? "none" : "inline");
+    if (followed !== null) follow.setAttribute("transform", `translate(${(followed % columns) * unit + 2} ${Math.floor(followed / columns) * unit + 2})`);
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : given;
@@ -107,6 +114,7 @@ function queensBoard(model, puzzle) {
     el("rect", { class: `square ${(r + c) % 2 ? "dark" : "light"}`, x: c * unit, y: r * unit, width: unit, height: unit }, svg);
   }
   el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
+  const attacks = el("path", { class: "attack" }, svg);
   const queens = Array.from({ length: side }, (_, row) => {
     const group = el("g", {}, svg), ghost = el("g", {}, svg);
     el("rect", { class: "halo", x: 1, y: 1, width: unit - 2, height: unit - 2 }, group);
@@ -120,14 +128,25 @@ function queensBoard(model, puzzle) {
     };
     return { group, ghost, place };
   });
-  function draw(frame, view) {
+  /** Lines between queens that attack each other. */
+  function lines(columns) {
+    const path = [];
+    for (let i = 0; i < side; i++) for (let j = i + 1; j < side; j++) {
+      const [a, b] = [columns[i], columns[j]];
+      if (a == null || b == null || a >= side || b >= side || (a !== b && Math.abs(a - b) !== j - i)) continue;
+      path.push(`M${(a + 0.5) * unit} ${(i + 0.5) * unit}L${(b + 0.5) * unit} ${(j + 0.5) * unit}`);
+    }
+    return path.join("");
+  }
+  function draw(frame, view, more) {
     const key = shown(view);
+    attacks.setAttribute("d", lines(frame ? frame[key].map((c, i) => (frame[key + "bad"][i] && (given[i] != null || frame[key + "c"][i] > 22) ? c : null)) : given));
     queens.forEach(({ group, ghost, place }, row) => {
       const clue = given[row] ?? null;
       place(group, frame ? frame[key][row] : clue);
       place(ghost, frame && view === "both" && frame.p[row] !== frame.x[row] ? frame.p[row] : null);
-      const look = clue !== null ? " clue" : frame ? ` c${level(frame[key + "c"][row])}` : "";
-      dress(group, `queen${look}${frame && frame[key + "bad"][row] ? " bad" : ""}`);
+      const bad = (frame ? frame[key + "bad"][row] : more?.marked?.includes(row)) ? " bad" : "";
+      dress(group, `queen ${clue !== null ? "clue" + bad : frame ? look(frame, view, row, more) : ""}`);
     });
   }
   const rows = (frame, view) => (frame ? frame[shown(view)] : given).map((c, r) =>
@@ -150,14 +169,13 @@ function mazeBoard(model, puzzle) {
     return { way, dot, end };
   });
   el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
-  function draw(frame, view) {
+  function draw(frame, view, more) {
     const key = shown(view);
     cells.forEach((cell, i) => {
       if (!cell) return;
       const symbol = frame ? frame[key][i] : 1, bad = frame && frame[key + "bad"][i] ? " bad" : "";
       if (cell.end) return dress(cell.way, `terminal${bad}`);
-      const sure = frame ? ` c${level(frame[key + "c"][i])}` : "";
-      dress(cell.way, `way${symbol === WAY ? " on" : symbol !== 1 ? " odd" : ""}${sure}${bad}`);
+      dress(cell.way, `way${symbol === WAY ? " on" : symbol !== 1 ? " odd" : ""} ${frame ? look(frame, view, i, more) : ""}`);
       dress(cell.dot, view === "both" && frame && frame.p[i] === WAY ? "dot on" : "dot");
     });
   }
@@ -167,6 +185,23 @@ function mazeBoard(model, puzzle) {
       `row ${r + 1}: ` + symbols.slice(r * side, (r + 1) * side).map((s) => model.letters[s ?? 1] ?? "?").join(" "));
   }
   return { svg, draw, rows, unit, columns: side, height: side };
+}
+
+/** The number of each node's component, counted from 0 in the order of their first nodes. */
+export function components(n, linked) {
+  const of = Array(n).fill(-1);
+  let count = 0;
+  for (let start = 0; start < n; start++) {
+    if (of[start] >= 0) continue;
+    const open = [start];
+    of[start] = count;
+    while (open.length) {
+      const i = open.pop();
+      for (let j = 0; j < n; j++) if (of[j] < 0 && (linked(i, j) || linked(j, i))) { of[j] = count; open.push(j); }
+    }
+    count += 1;
+  }
+  return of;
 }
 
 function graphBoard(model, puzzle) {
@@ -185,17 +220,19 @@ function graphBoard(model, puzzle) {
     say(el("text", { y: 1 }, node), String(i + 1));
     return node;
   });
-  function draw(frame, view) {
+  const own = components(n, (i, j) => edges[i][j] === "1");
+  function draw(frame, view, more) {
     const key = shown(view);
     const joined = (symbols, i, j) => symbols[i * n + j] === 1 || symbols[j * n + i] === 1;
     for (const [i, j, node] of pairs) {
       if (!frame) { dress(node, "pair"); continue; }
       const sure = Math.min(frame[key + "c"][i * n + j], frame[key + "c"][j * n + i]);
       const bad = frame[key + "bad"][i * n + j] || frame[key + "bad"][j * n + i];
-      dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} c${level(sure)}${bad ? " bad" : ""}`);
+      const flash = key === "p" && / flash/.test(look(frame, view, i * n + j, more)) ? " flash" : "";
+      dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} c${level(sure)}${bad ? " bad" : ""}${flash}`);
     }
     for (const [i, j, node] of echoes) dress(node, frame && view === "both" && joined(frame.p, i, j) ? "echo on" : "echo");
-    nodes.forEach((node, i) => dress(node, frame && frame[key + "bad"][i * n + i] ? "node bad" : "node"));
+    nodes.forEach((node, i) => dress(node, `node k${own[i] % 8}${frame && frame[key + "bad"][i * n + i] ? " bad" : ""}`));
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : Array.from(edges.join(""), Number);

@@ -1,46 +1,59 @@
 // The form: models, rules and their settings.
 
-import { SETTINGS, glossOf, titleOf } from "./setting.js";
+import { SETTINGS, glossOf, sameBoards, sideCard, stepsOf, titleOf } from "./setting.js";
 
 export const byId = (id) => document.getElementById(id);
+export const make = (tag, properties = {}, ...children) => {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+};
 
-const option = (value, text) => Object.assign(document.createElement("option"), { value, textContent: text });
+const option = (value, text) => make("option", { value, textContent: text });
+
+/** Options only where they differ: a select that is rebuilt while it is open would close. */
+function fill(select, pairs, value) {
+  const key = JSON.stringify(pairs);
+  if (select.filled !== key) { select.replaceChildren(...pairs.map(([name, text]) => option(name, text))); select.filled = key; }
+  select.value = value;
+}
 
 export function fillModels(models, chosen) {
-  const tasks = [...new Map(models.map((m) => [m.title, m])).keys()];
-  byId("task").replaceChildren(...tasks.map((title) => option(title, title)));
-  byId("task").value = chosen.title;
-  const fitting = models.filter((m) => m.title === chosen.title);
-  byId("model").replaceChildren(...fitting.map((m) => option(m.name, m.name)));
-  byId("model").value = chosen.name;
+  const tasks = [...new Set(models.map((m) => m.title))];
+  fill(byId("task"), tasks.map((title) => [title, title]), chosen.title);
+  fill(byId("model"), models.filter((m) => m.title === chosen.title).map((m) => [m.name, m.name]), chosen.name);
   byId("model-summary").textContent = chosen.summary;
 }
 
-export function fillRules(model, sides) {
-  sides.forEach(({ rule }, i) => {
-    const select = byId(`rule-${i}`);
-    select.replaceChildren(...Object.keys(model.rules).map((name) => option(name, titleOf(name))));
-    select.value = rule;
-    byId(`gloss-${i}`).textContent = glossOf(rule);
+export function fillSides(models, chosen, setting, onChange) {
+  const beside = models.filter((m) => sameBoards(m, chosen));
+  setting.sides.forEach((side, i) => {
+    const own = sideCard(setting, models, i);
+    fill(byId(`rule-${i}`), Object.keys(own.rules).map((name) => [name, titleOf(name)]), side.rule);
+    fill(byId(`model-${i}`), beside.map((m) => [m.name, m.name]), own.name);
+    byId(`gloss-${i}`).textContent = glossOf(side.rule);
+    fillSettings(i, side, own, stepsOf(setting, models), onChange);
   });
 }
 
 /** The inputs of one side's settings; empty means the default, shown as a placeholder. */
-export function fillSettings(i, side, { rules, tuned }, onChange) {
-  const taken = rules[side.rule];
-  const inputs = Object.entries(SETTINGS).filter(([name]) => taken.includes(name)).map(([name, { label, min, max, step }]) => {
-    const input = Object.assign(document.createElement("input"), { type: "number", min, max, step, inputMode: "decimal" });
-    input.id = `${name}-${i}`;
-    input.value = side[name] ?? "";
-    input.placeholder = { variance: "1", soft_until: "never" }[name] ?? tuned[side.rule]?.[name] ?? "needed";
-    input.addEventListener("change", () => onChange(name, input.value === "" ? undefined : Number(input.value)));
-    const holder = document.createElement("label");
-    holder.append(label, input);
-    return holder;
-  });
-  byId(`settings-${i}`).querySelector("div").replaceChildren(...inputs);
+function fillSettings(i, side, { rules, tuned, tuned_steps }, steps, onChange) {
+  const holder = byId(`settings-${i}`), taken = rules[side.rule], key = JSON.stringify([side.rule, taken, tuned[side.rule]]);
+  if (holder.filled !== key) {
+    holder.filled = key;
+    const inputs = Object.entries(SETTINGS).filter(([name]) => taken.includes(name)).map(([name, { label, min, max, step }]) => {
+      const input = make("input", { type: "number", min, max, step, inputMode: "decimal", id: `${name}-${i}` });
+      input.placeholder = { variance: "1", soft_until: "never" }[name] ?? tuned[side.rule]?.[name] ?? "needed";
+      input.addEventListener("change", () => onChange(i, name, input.value === "" ? undefined : Number(input.value)));
+      return make("label", {}, label, input);
+    });
+    holder.querySelector("div").replaceChildren(...inputs, make("p", { className: "hint", id: `tuned-${i}` }));
+  }
+  for (const name of taken) { const input = byId(`${name}-${i}`); if (input && document.activeElement !== input) input.value = side[name] ?? ""; }
   const needs = taken.includes("sigma") && !tuned[side.rule] && side.sigma === undefined;
-  if (needs) byId(`settings-${i}`).open = true;
+  const other = tuned[side.rule] && side.sigma === undefined && tuned_steps?.[side.rule] && tuned_steps[side.rule] !== steps;
+  byId(`tuned-${i}`).textContent = other ? `Tuned for ${tuned_steps[side.rule]} steps; with ${steps} other values may be better.` : "";
+  if (needs || other) holder.open = true;
 }
 
 /** A whole number within the field's bounds, or words on what is wrong. */

@@ -33,6 +33,24 @@ export function drawable(model, puzzle) {
   return cut(model, puzzle).length === model.cells;
 }
 
+/** The text, cut or filled up so that it can be drawn: what is there so far stays in sight. */
+export function drawn(model, puzzle) {
+  if (drawable(model, puzzle)) return puzzle;
+  const filled = (list, length) => Array.from({ length }, (_, i) => list[i] ?? ".");
+  if (model.kind === "graph") {
+    const rows = puzzle.split("/"), n = rows.length > 1 ? Math.min(rows.length, 32) : model.side, one = (i, j) => rows[i]?.[j] === "1";
+    return Array.from({ length: n }, (_, i) => Array.from({ length: n }, (_, j) => (i !== j && (one(i, j) || one(j, i)) ? "1" : "0")).join("")).join("/");
+  }
+  if (model.kind === "maze") return filled(puzzle.replaceAll("/", ""), model.cells).join("");
+  return filled(cut(model, puzzle), model.cells).join(model.separator);
+}
+
+/** The cells that a complaint names: 'r1c2', or 'row 3' where a cell is a row. */
+export function named(model, words) {
+  const cells = [...words.matchAll(/\br(\d+)c(\d+)\b/g)].map(([, r, c]) => (r - 1) * model.columns + Number(c) - 1);
+  return cells.length || model.kind !== "queens" ? cells : [...words.matchAll(/\brow (\d+)\b/g)].map(([, r]) => r - 1);
+}
+
 const replaced = (text, i, c) => text.slice(0, i) + c + text.slice(i + 1);
 
 const EDITS = {
@@ -64,11 +82,13 @@ const EDITS = {
   },
 };
 
-export function makeEditor(model, puzzle, focus, onEdit) {
+/** Goes into `holder`; with a `focus` that cell has it at once, so that no key is lost. */
+export function makeEditor(holder, model, puzzle, focus, onEdit) {
   const board = makeBoard(model, puzzle);
   board.svg.setAttribute("aria-label", "The puzzle. " + HELP[model.kind]);
-  if (model.kind === "graph") addNodes(board, puzzle, focus, onEdit);
-  else board.press = addCells(board, model, puzzle, focus, onEdit);
+  const focusable = model.kind === "graph" ? addNodes(board, puzzle, onEdit) : addCells(board, model, puzzle, focus, onEdit);
+  holder.replaceChildren(board.svg);
+  if (focus !== null) focusable[focus]?.focus();
   return board;
 }
 
@@ -118,11 +138,11 @@ function addCells(board, model, puzzle, focus, onEdit) {
     });
     cells.push(cell);
   }
-  if (focus !== null) requestAnimationFrame(() => cells[focus].focus());
-  return (key) => edit(cells.findIndex((c) => c.getAttribute("tabindex") === "0"), key);
+  board.press = (key) => edit(cells.findIndex((c) => c.getAttribute("tabindex") === "0"), key);
+  return cells;
 }
 
-function addNodes(board, puzzle, focus, onEdit) {
+function addNodes(board, puzzle, onEdit) {
   board.svg.setAttribute("role", "group");
   let first = null;
   board.nodes.forEach((node, i) => {
@@ -131,8 +151,8 @@ function addNodes(board, puzzle, focus, onEdit) {
     node.setAttribute("aria-label", board.rows(null)[i]);
     el("circle", { class: "hit", r: 19 }, node);
     const choose = () => {
-      if (first === null) { first = i; node.setAttribute("class", "node chosen"); return; }
-      if (first === i) { first = null; node.setAttribute("class", "node"); return; }
+      if (first === null) { first = i; node.classList.add("chosen"); return; }
+      if (first === i) { first = null; node.classList.remove("chosen"); return; }
       const rows = puzzle.split("/"), flipped = rows[i][first] === "1" ? "0" : "1";
       rows[i] = replaced(rows[i], first, flipped);
       rows[first] = replaced(rows[first], i, flipped);
@@ -143,5 +163,5 @@ function addNodes(board, puzzle, focus, onEdit) {
       if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); }
     });
   });
-  if (focus !== null) requestAnimationFrame(() => board.nodes[focus]?.focus());
+  return board.nodes;
 }

@@ -1,5 +1,7 @@
 // What can be taken away: the run as JSON, and as an animated PNG that any browser plays. Made here, without a server.
 
+import { makeBoard } from "./boards.js";
+
 export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
@@ -11,8 +13,8 @@ export function save(blob, name) {
 const COPIED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "font-weight",
   "font-family", "text-anchor", "dominant-baseline", "display"];
 
-/** A board as a picture of its own: the styles that the page gives it are written into a copy. */
-async function picture(svg, size) {
+/** A copy of a board that needs no page: the styles that the page gives it are written into it. */
+function styled(svg, size) {
   const copy = svg.cloneNode(true), from = svg.querySelectorAll("*"), to = copy.querySelectorAll("*");
   from.forEach((node, i) => {
     const style = getComputedStyle(node);
@@ -21,6 +23,11 @@ async function picture(svg, size) {
   copy.setAttribute("width", size);
   copy.setAttribute("height", size);
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  return copy;
+}
+
+async function picture(svg, size) {
+  const copy = styled(svg, size);
   const image = new Image(size, size);
   const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
   image.src = url;
@@ -28,34 +35,60 @@ async function picture(svg, size) {
   return image;
 }
 
-/** Draws both boards at chosen steps. `show(step)` puts a step on the page's boards; `captions(step)` names them. */
-export async function animation(boards, steps, show, captions, progress) {
-  const size = 360, gap = 24, top = 58, width = 2 * size + 3 * gap, height = top + size + gap;
+/** Both boards of one step, as one SVG with titles, seed and curves. */
+export function stepPicture(run, boards, step, view) {
+  const size = 360, gap = 24, top = 58, low = 90, width = 2 * size + 3 * gap, height = top + size + low;
+  const style = getComputedStyle(document.body), ink = style.color, key = view === "x" || view === "both" ? "xcount" : "pcount";
+  const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+  const sides = boards.map((board, i) => {
+    const left = gap + i * (size + gap), copy = styled(board.svg, size), frames = run.frames[i].slice(0, Math.max(1, step)), high = run.highest(key);
+    copy.setAttribute("x", left);
+    copy.setAttribute("y", top);
+    const points = frames.map((f) => `${(left + (size * f.step) / run.steps).toFixed(1)},${(top + size + 60 - (44 * f[key]) / high).toFixed(1)}`).join(" ");
+    const { model, rule } = run.setting.sides[i];
+    return `<text x="${left}" y="28" font-size="19" font-weight="600" fill="${ink}">${escaped(`${rule}, ${model ?? run.setting.model}`)}</text>`
+      + `<text x="${left}" y="48" font-size="14" fill="${ink}">step ${step} of ${run.steps}, seed ${run.setting.seed}</text>`
+      + new XMLSerializer().serializeToString(copy) + `<polyline points="${points}" fill="none" stroke="${ink}" stroke-width="1.5"/>`
+      + `<text x="${left}" y="${top + size + 78}" font-size="12" fill="${ink}">cells that break a rule</text>`;
+  });
+  const text = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" font-family="sans-serif"><rect width="${width}" height="${height}" fill="${style.backgroundColor}"/>${sides.join("")}</svg>`;
+  return new Blob([text], { type: "image/svg+xml" });
+}
+
+/** Draws both sides of a run at chosen steps, on boards of its own: the page may go on meanwhile. */
+export async function animation(run, puzzle, view, captions, progress) {
+  const size = 360, gap = 24, top = 58, width = 2 * size + 3 * gap, height = top + size + gap, steps = run.reached;
   const canvas = Object.assign(document.createElement("canvas"), { width, height });
   const context = canvas.getContext("2d"), page = getComputedStyle(document.documentElement);
   const colour = (name) => { context.fillStyle = getComputedStyle(document.querySelector(name)).color; };
   const background = getComputedStyle(document.body).backgroundColor;
-  const every = Math.max(1, Math.ceil(steps / 60)), wanted = [];
+  const holder = document.createElement("div"), boards = run.frames.map(() => makeBoard(run.card, puzzle));
+  holder.className = "offstage";
+  holder.setAttribute("aria-hidden", "true");
+  holder.append(...boards.map((board) => board.svg));
+  document.body.append(holder);
+  const every = Math.max(1, Math.ceil(steps / 60)), wanted = [], frames = [];
   for (let step = 1; step < steps; step += every) wanted.push(step);
-  const frames = [];
-  for (const step of [...wanted, steps]) {
-    show(step);
-    context.fillStyle = background;
-    context.fillRect(0, 0, width, height);
-    for (const [i, board] of boards.entries()) {
-      const left = gap + i * (size + gap), [title, note] = captions(i, step);
-      colour("body");
-      context.font = `600 19px ${page.getPropertyValue("--serif")}`;
-      context.fillText(title, left, 26, size);
-      colour(".hint");
-      context.font = `14px ${page.getPropertyValue("--sans")}`;
-      context.fillText(note, left, 47, size);
-      context.drawImage(await picture(board.svg, size), left, top);
+  try {
+    for (const step of [...wanted, steps]) {
+      context.fillStyle = background;
+      context.fillRect(0, 0, width, height);
+      for (const [i, board] of boards.entries()) {
+        const left = gap + i * (size + gap), frame = run.frames[i][step - 1], [title, note] = captions(i, frame);
+        board.draw(frame, view, { steps: run.steps });
+        colour("body");
+        context.font = `600 19px ${page.getPropertyValue("--serif")}`;
+        context.fillText(title, left, 26, size);
+        colour(".hint");
+        context.font = `14px ${page.getPropertyValue("--sans")}`;
+        context.fillText(note, left, 47, size);
+        context.drawImage(await picture(board.svg, size), left, top);
+      }
+      const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+      frames.push({ bytes: new Uint8Array(await blob.arrayBuffer()), delay: step === steps ? 2500 : 80 });
+      progress(frames.length / (wanted.length + 1));
     }
-    const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-    frames.push({ bytes: new Uint8Array(await blob.arrayBuffer()), delay: step === steps ? 2500 : 80 });
-    progress(frames.length / (wanted.length + 1));
-  }
+  } finally { holder.remove(); }
   return animatedPng(frames);
 }
 

@@ -1,313 +1,497 @@
-// The page: a setting, a run, and a clock. Every change of the setting ends the run that it no longer describes.
+// The page. There is one state (state.js) and one way to a new setting (`change`), which ends what it no longer describes.
 
 import { get, post, stream } from "./api.js";
-import { broken, decode, makeBoard } from "./boards.js";
-import { byId, fillModels, fillRules, fillSettings, theme, wholeNumber } from "./controls.js";
-import { blank, drawable, help, makeEditor, padKeys, tidy } from "./editor.js";
-import { animation, save } from "./export.js";
+import { clues, makeBoard } from "./boards.js";
+import { cellPanel, probabilities } from "./cell.js";
+import { byId, fillModels, fillSides, make, theme, wholeNumber } from "./controls.js";
+import { blank, drawable, drawn, help, makeEditor, named, padKeys, tidy } from "./editor.js";
+import { animation, save, stepPicture } from "./export.js";
+import { asCommand, asPython, boardText } from "./take.js";
+import { replay } from "./replay-page.js";
 import { Player } from "./player.js";
-import { race } from "./race.js";
-import { body, fit, read, titleOf, write } from "./setting.js";
+import { Race } from "./race.js";
+import { Run } from "./run.js";
+import { body, fresh, raceKey, read, runKey, sameBoards, settle, stepsOf, write } from "./setting.js";
 import { makeSpark } from "./spark.js";
+import { card, state } from "./state.js";
+import * as story from "./story.js";
+import { Tour } from "./tour.js";
+import { broken, chance, sideName, verdict } from "./words.js";
 
-const SIDES = [0, 1];
-let models = [], model, setting, boards = [], sparks = [], run = null, sampling = null, racing = null, checking = null;
+const SIDES = [0, 1], CALM = matchMedia("(prefers-reduced-motion: reduce)");
+const page = { examples: [], boards: [], drawn: null, sparks: [], check: null, version: 0, models: new Map(), recording: null, wanted: null, arrived: null };
 const player = new Player(showStep);
+const tour = new Tour({ seek: (step) => player.seek(step), render: () => showStep(player.step, player.playing) });
 
-const rateOf = (slider) => Math.round(4 * 2 ** Number(slider)) / 2; // 2 to 1024 steps a second
-const cells = () => (model.kind === "graph" ? setting.puzzle.split("/").length ** 2 : model.cells);
 const status = (text) => { byId("status").textContent = text; };
 const speak = (text) => { byId("spoken").textContent = text; }; // for screen readers: the turning points, not every step
-const problem = (text) => { byId("problem").textContent = text; };
+const steps = () => stepsOf(state.setting, state.models);
 
-// ---- the setting
-
-function publish(ran = setting.run) {
-  setting.run = ran;
-  history.replaceState(null, "", write(setting));
+function problem(text) {
+  state.problem = text;
+  byId("problem").textContent = text;
 }
 
-function chooseModel(name, keep = {}) {
-  model = models.find((m) => m.name === name);
-  setting = {
-    view: setting?.view ?? "x",
-    ...keep,
-    sides: fit(model, keep.sides ?? setting?.sides ?? [{}, {}]),
-    model: model.name,
-    puzzle: keep.puzzle ?? model.example.puzzle,
-    steps: keep.steps ?? model.steps,
-    seed: keep.seed ?? model.example.seed,
-    run: false,
-  };
-  fillModels(models, model);
-  fillForm();
-  setPuzzle(setting.puzzle);
-}
+// ---- the one way in
 
-function fillForm() {
-  byId("steps").value = setting.steps;
-  byId("seed").value = setting.seed;
-  const { regime } = model;
-  byId("clues-label").hidden = regime.usual === null;
-  byId("clues-name").textContent = model.kind === "graph" ? "Nodes of a random graph" : "Clues of a random puzzle";
-  Object.assign(byId("clues"), { min: regime.fewest ?? 0, max: regime.most ?? 0, value: regime.usual ?? "" });
-  byId("editor-help").textContent = help(model);
-  document.querySelector(`input[name=view][value=${setting.view}]`).checked = true;
-  fillSides();
-}
-
-function fillSides() {
-  fillRules(model, setting.sides);
-  for (const i of SIDES) {
-    fillSettings(i, setting.sides[i], model, (name, value) => {
-      setting.sides[i] = { ...setting.sides[i], [name]: value };
-      discard();
-    });
-  }
-}
-
-/** The setting has changed: what is on show no longer belongs to it. */
-function discard() {
-  sampling?.abort();
-  racing?.abort();
-  run = null;
-  byId("race-lanes").replaceChildren();
-  byId("race-status").textContent = "";
-  byId("race-progress").value = 0;
-  byId("progress").value = 0;
+/** A new setting: whatever it no longer describes ends, and everything on show follows. */
+function change(patch, { focus = null, typed = false, linked = false } = {}) {
+  const before = state.setting;
+  const next = settle({ ...before, ...patch }, state.models);
+  const moved = !before || next.model !== before.model || next.puzzle !== before.puzzle;
+  state.setting = next;
+  if (state.run && state.run.key !== runKey(next, state.models)) endRun();
+  if (state.race && state.race.key !== raceKey(next, state.models)) endRace();
+  if (!state.run && !("run" in patch)) next.run = false;
+  if (moved) { page.version += 1; page.models.set(card().title, next.model); }
   problem("");
-  status("Ready.");
-  for (const i of SIDES) { byId(`verdict-${i}`).replaceChildren(); byId(`verdict-${i}`).className = "verdict"; }
-  publish(false);
-  player.reset(setting.steps);
+  if (!linked) publish();
+  render(focus, typed);
+  if (moved) check();
 }
 
-// ---- the puzzle
+const publish = () => history.replaceState(null, "", write(state.setting, state.models));
 
-function setPuzzle(text, focus = null, fromText = false) {
-  setting.puzzle = tidy(model, text);
-  if (!fromText) byId("puzzle").value = setting.puzzle;
-  if (drawable(model, setting.puzzle)) drawPuzzle(focus);
-  discard();
-  check();
+function endRun() {
+  state.run?.stream?.abort();
+  state.run = state.cell = null;
+  tour.end();
+  speak("");
+  player.load(steps());
 }
 
-function drawPuzzle(focus) {
-  const editor = makeEditor(model, setting.puzzle, focus, (text, at) => setPuzzle(text, at));
-  byId("editor").replaceChildren(editor.svg);
-  byId("pad").replaceChildren(...padKeys(model).map(([key, textContent, name]) => {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent });
-    button.setAttribute("aria-label", `Put ${name} into the chosen cell`);
+function endRace() {
+  state.race.stream?.abort();
+  state.race = state.setting.race = null;
+}
+
+// ---- what follows from the state
+
+function render(focus, typed) {
+  const { setting, models } = state, chosen = card();
+  fillModels(models, chosen);
+  fillSides(models, chosen, setting, (i, name, value) => change({ sides: setting.sides.map((side, j) => (i === j ? { ...side, [name]: value } : side)) }));
+  for (const [id, value] of [["steps", steps()], ["seed", setting.seed]]) if (document.activeElement !== byId(id)) byId(id).value = value;
+  const { regime } = chosen;
+  byId("clues-label").hidden = regime.usual === null;
+  byId("clues-name").textContent = chosen.kind === "graph" ? "Nodes of a random graph" : "Clues of a random puzzle";
+  if (byId("clues").of !== chosen.name) Object.assign(byId("clues"), { of: chosen.name, min: regime.fewest ?? 0, max: regime.most ?? 0, value: regime.usual ?? "" });
+  byId("editor-help").textContent = help(chosen);
+  byId("marks-label").hidden = chosen.kind !== "grid";
+  if (chosen.kind !== "grid" && setting.view === "marks") setting.view = "p";
+  document.querySelector(`input[name=view][value=${setting.view}]`).checked = true;
+  byId("undo").disabled = !state.undo.length;
+  if (!typed) byId("puzzle").value = setting.puzzle;
+  renderPuzzle(focus);
+  renderRun();
+  renderRace();
+}
+
+/** The editor and both boards, made anew where the puzzle or the model has changed. */
+function renderPuzzle(focus) {
+  const chosen = card(), text = drawn(chosen, state.setting.puzzle), key = JSON.stringify([chosen.name, text, state.check?.detail]);
+  if (page.drawn === key) return;
+  page.drawn = key;
+  const editor = makeEditor(byId("editor"), chosen, text, focus, (puzzle, at) => edit(puzzle, { focus: at }));
+  editor.draw(null, "p", { marked: named(chosen, state.check?.detail ?? "") });
+  byId("pad").replaceChildren(...padKeys(chosen).map(([key, textContent, name]) => {
+    const button = make("button", { type: "button", textContent, ariaLabel: `Put ${name} into the chosen cell` });
     button.addEventListener("click", () => editor.press(key));
     return button;
   }));
-  boards = SIDES.map((i) => {
-    const board = makeBoard(model, setting.puzzle);
-    board.words = document.createElement("p");
-    board.words.className = "hidden";
+  page.boards = SIDES.map((i) => {
+    const board = makeBoard(chosen, text);
+    board.words = make("p", { className: "hidden" });
+    board.svg.addEventListener("click", (event) => follow(cellAt(board, chosen, event)));
     byId(`board-${i}`).replaceChildren(board.svg, board.words);
     return board;
   });
 }
 
+function renderRun() {
+  const { run } = state, live = run?.state === "waiting" || run?.state === "sampling";
+  byId("run").textContent = live ? "Stop" : "Run";
+  byId("progress").value = run ? run.reached / run.steps : 0;
+  if (!run) status(state.ready ? "Ready." : "Loading the models …");
+  else if (run.recorded) status(`Recorded: ${run.setting.model}, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are still loading."}`);
+  else status({
+    waiting: "Waiting for a place …", sampling: `Sampling: step ${run.reached} of ${run.steps}`,
+    done: `Sampled ${run.steps} steps with each rule.`, stopped: `Stopped after ${run.reached} of ${run.steps} steps.`,
+  }[run.state]);
+  showStep(player.step, player.playing);
+  renderCell();
+}
+
+function renderRace() {
+  const { race } = state, live = race?.state === "waiting" || race?.state === "racing";
+  const roots = race ? race.lanes.map((lane) => lane.root) : [], holder = byId("race-lanes");
+  if (holder.children.length !== roots.length || roots.some((root, i) => holder.children[i] !== root)) holder.replaceChildren(...roots);
+  byId("race").textContent = live ? "Stop the race" : "Start the race";
+  byId("race-progress").value = race?.share ?? 0;
+  byId("race-status").textContent = race?.words ?? "";
+  for (const i of SIDES) byId(`share-${i}`).textContent = race?.told(i) ?? "";
+  const names = SIDES.map((i) => sideName(state.setting, i)), told = race && SIDES.map((i) => race.told(i));
+  const example = page.examples.find((one) => exampleKey(one) === runKey({ ...state.setting, seed: one.seed }, state.models));
+  const share = (i) => `${names[i]} ${chance(example.shares[i].value)}`;
+  byId("measured").textContent = example ? `Chosen to show the gap. Over ${example.shares[0].n.toLocaleString("en")} such boards: ${share(0)}, ${share(1)} valid.` : "";
+  if (document.activeElement !== byId("chosen")) byId("chosen").value = example?.title ?? "";
+  byId("race-vary").value = state.setting.vary;
+  byId("answer").textContent = told?.every(Boolean) ? `${names[0]} ${told[0]}; ${names[1]} ${told[1]}.` : "Run shows one seed; the race below shows how often each side ends in a valid board.";
+  renderCost();
+}
+
+function exampleKey({ model, puzzle, sides, seed }) {
+  if (!state.models.some((m) => m.name === model)) return null;
+  return runKey(settle({ ...fresh(), model, puzzle, sides, seed }, state.models), state.models);
+}
+
+/** What a race will take, before it starts. */
+function renderCost() {
+  const count = Number(byId("race-count").value) || 0, last = state.run?.verdicts, calls = SIDES.reduce((sum, i) => sum + count * steps() * (state.setting.sides[i].rule === "heun" ? 2 : 1), 0);
+  const seconds = last?.every(Boolean) && !state.run.recorded ? count * last.reduce((sum, v) => sum + v.seconds, 0) : null;
+  byId("race-cost").textContent = `${2 * count} boards, ${calls.toLocaleString("en")} network calls${seconds === null ? "" : `: about ${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s at the pace of the last run`}.`;
+}
+
+// ---- the puzzle
+
+function edit(text, options) {
+  const puzzle = tidy(card(), text);
+  if (puzzle !== state.setting.puzzle) { state.undo.push(state.setting.puzzle); state.check = null; page.asked = text; }
+  change({ puzzle }, options);
+}
+
+function undo() {
+  const puzzle = state.undo.pop();
+  if (puzzle === undefined) return;
+  state.check = null;
+  page.asked = puzzle;
+  change({ puzzle });
+}
+
 /** Asks the server what it makes of the puzzle; only the latest question counts. */
-async function check() {
-  checking?.abort();
-  const mine = (checking = new AbortController()), message = byId("puzzle-message");
-  try {
-    const parsed = await post("/api/check", { model: setting.model, puzzle: setting.puzzle || " " }, mine.signal);
-    message.className = "message";
-    message.textContent = model.kind === "graph" ? `${Math.sqrt(parsed.cells)} nodes.` : model.kind === "maze" ? "" : `${parsed.clues} clue${parsed.clues === 1 ? "" : "s"}.`;
-    byId("puzzle").setAttribute("aria-invalid", "false");
-  } catch (error) {
-    if (error.name === "AbortError") return;
-    message.className = "message wrong";
-    message.textContent = error.message;
-    byId("puzzle").setAttribute("aria-invalid", "true");
-  }
+function check() {
+  page.check?.abort();
+  state.check = null;
+  const mine = (page.check = new AbortController()), version = page.version, { model, puzzle } = state.setting;
+  const odd = page.asked && tidy(card(), page.asked) === puzzle && !drawable(card(), puzzle);
+  const typed = odd ? page.asked : puzzle; // the server reads more ways of writing a puzzle than the page
+  page.asked = null;
+  if (!state.ready) { page.checked = Promise.resolve(); return; }
+  page.checked = post("/api/check", { model, puzzle: typed.slice(0, 4096) || " ", report: true }, mine.signal).then((parsed) => {
+    if (page.version !== version) return;
+    state.check = parsed;
+    if (!parsed.detail && parsed.puzzle !== puzzle) change({ puzzle: parsed.puzzle }, { typed: document.activeElement === byId("puzzle") });
+    renderCheck();
+  }).catch((error) => { if (error.name !== "AbortError") renderCheck(error.message); });
+}
+
+const SOLUTIONS = ["No solution: no sampler can end in a valid board.", "Exactly one solution.", "More than one solution."];
+
+function renderCheck(failure) {
+  const parsed = state.check, message = byId("puzzle-message"), { kind } = card(), wrong = failure ?? parsed?.detail;
+  message.className = wrong ? "message wrong" : "message";
+  message.textContent = wrong ?? (kind === "graph" ? `${Math.sqrt(parsed.cells)} nodes.` : kind === "maze" ? "" : `${parsed.clues} clue${parsed.clues === 1 ? "" : "s"}.`);
+  byId("puzzle").setAttribute("aria-invalid", String(Boolean(wrong)));
+  byId("solutions").textContent = SOLUTIONS[parsed?.solutions] ?? "";
+  byId("solutions").className = parsed?.solutions === 0 ? "message wrong" : "message";
+  const focus = byId("editor").contains(document.activeElement) ? Number(document.activeElement.dataset.cell ?? NaN) : NaN;
+  renderPuzzle(Number.isNaN(focus) ? null : focus);
+  renderRun();
 }
 
 async function randomPuzzle() {
+  const version = page.version, chosen = card(), message = byId("puzzle-message");
   try {
     const seed = crypto.getRandomValues(new Uint32Array(1))[0];
-    const query = new URLSearchParams({ model: setting.model, seed });
-    if (model.regime.usual !== null) query.set("regime", wholeNumber("clues", model.kind === "graph" ? "Nodes" : "Clues"));
-    byId("puzzle-message").textContent = "Looking for one …";
-    setPuzzle((await get(`/api/puzzle?${query}`)).puzzle);
+    const query = new URLSearchParams({ model: chosen.name, seed });
+    if (chosen.regime.usual !== null) query.set("regime", wholeNumber("clues", chosen.kind === "graph" ? "Nodes" : "Clues"));
+    message.textContent = "Looking for one …";
+    const found = await get(`/api/puzzle?${query}`);
+    if (page.version === version) edit(found.puzzle); // else it was asked for another model or puzzle
   } catch (error) {
-    byId("puzzle-message").className = "message wrong";
-    byId("puzzle-message").textContent = error.message;
+    if (page.version !== version) return;
+    message.className = "message wrong";
+    message.textContent = error.message;
   }
 }
 
 // ---- a run
 
 async function start() {
-  discard();
-  try {
-    setting.steps = wholeNumber("steps", "Steps");
-    setting.seed = wholeNumber("seed", "Seed");
-  } catch (error) { return problem(error.message); }
-  const mine = (sampling = new AbortController());
-  const mineRun = (run = { opening: null, frames: [[], []], raw: [[], []], verdicts: [null, null], highest: 1, done: false });
-  publish(true);
-  player.reset(setting.steps);
-  byId("run").textContent = "Stop";
-  status("Waiting for a place …");
+  if (!state.ready) { page.wanted = "run"; status("Runs as soon as the models are there …"); return; }
+  let numbers;
+  try { numbers = { steps: wholeNumber("steps", "Steps"), seed: wholeNumber("seed", "Seed") }; } catch (error) { return problem(error.message); }
+  change({ ...numbers, run: true });
+  endRun();
+  const { setting, models } = state, chosen = card(), stream_ = new AbortController();
+  const run = (state.run = new Run(runKey(setting, models), structuredClone(setting), chosen, steps(), clues(chosen, setting.puzzle)?.map((clue) => clue !== null)));
+  run.stream = stream_;
+  player.load(run.steps);
+  if (!CALM.matches) player.play();
+  renderRun();
   speak("Sampling has begun.");
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  if (!calm) player.play();
+  await page.checked;
+  if (state.run !== run) return;
+  if (state.check?.detail) return failRun(run, state.check.detail);
   try {
-    for await (const [name, data] of stream("/api/trajectory", body(setting), mine.signal)) {
-      if (name === "start") mineRun.opening = data;
-      else if (name === "frame") take(mineRun, data);
-      else if (name === "verdict") mineRun.verdicts[data.side] = data;
+    for await (const [name, data] of stream("/api/trajectory", body(setting, models), stream_.signal)) {
+      if (state.run !== run) return;
+      run.take(name, data);
+      if (name === "frame") follows(run, data.side);
     }
-    mineRun.done = true;
-    status(`Sampled ${setting.steps} steps with each rule.`);
+    if (state.run !== run) return;
     speak("Sampling has ended.");
-    player.seek(calm ? setting.steps : player.step, player.playing);
+    player.end();
+    if (CALM.matches) player.seek(run.steps);
+    renderRun();
+    renderCost();
   } catch (error) {
-    if (error.name !== "AbortError") { problem(error.message); status("Stopped."); player.pause(); publish(false); }
-  } finally {
-    if (sampling === mine) { sampling = null; byId("run").textContent = "Run"; }
+    if (error.name !== "AbortError" && state.run === run) failRun(run, error.message);
   }
 }
 
-function take(run, data) {
-  run.frames[data.side].push(decode(data, cells()));
-  run.raw[data.side].push(data);
-  run.highest = Math.max(run.highest, data.xbad.length, data.pbad.length);
-  const reached = Math.min(...run.frames.map((f) => f.length));
+/** After a frame: the clock may go on, and every few the words change. */
+function follows(run, side) {
+  const reached = run.reached;
+  if (reached !== run.frames[side].length) return;
   player.extend(reached);
-  byId("progress").value = reached / setting.steps;
-  if (reached === run.frames[data.side].length) status(`Sampling: step ${reached} of ${setting.steps}`);
+  byId("progress").value = reached / run.steps;
+  status(`Sampling: step ${reached} of ${run.steps}`);
+}
+
+/** A run that broke off keeps the steps that it has; one without any goes. */
+function failRun(run, words) {
+  if (run.reached === 0) { endRun(); state.setting.run = false; publish(); renderRun(); } else stopRun();
+  problem(words);
+}
+
+function stopRun() {
+  const { run } = state;
+  if (run.reached === 0) { endRun(); return renderRun(); }
+  run.stream?.abort();
+  run.state = "stopped";
+  player.end();
+  player.pause();
+  renderRun();
 }
 
 function showStep(step, playing) {
-  const steps = setting?.steps ?? 1;
-  Object.assign(byId("scrub"), { max: steps, value: step, disabled: !run });
-  byId("where").textContent = run ? `step ${step} of ${steps}, t = ${(1 - step / steps).toFixed(3)}` : `${steps} steps`;
+  const { run, setting } = state;
+  if (!setting) return;
+  const total = run?.steps ?? steps();
+  Object.assign(byId("scrub"), { max: total, value: step, disabled: !run });
+  byId("scrub").setAttribute("aria-valuetext", `step ${step} of ${total}`);
+  byId("where").textContent = run ? `step ${step} of ${total}, t = ${(1 - step / total).toFixed(3)}` : `${total} ${total === 1 ? "step" : "steps"}`;
   byId("play").classList.toggle("playing", playing);
   byId("play").setAttribute("aria-label", playing ? "Pause" : "Play");
-  for (const id of ["first", "back", "play", "forward", "last", "save-json", "save-animation"]) byId(id).disabled = !run;
-  if (!setting) return;
+  for (const id of ["first", "back", "play", "forward", "last", "save-json", "save-animation", "save-frame", "save-page"]) byId(id).disabled = !run?.reached;
+  byId("copy-board").disabled = run?.state !== "done" || !run.verdicts.some((v) => v?.valid);
+  byId("tour-start").disabled = run?.state !== "done";
   for (const i of SIDES) showSide(i, step, playing);
-  if (run?.done && player.arrived) showVerdicts();
+  const ended = run?.state === "done" && player.arrived;
+  for (const i of SIDES) showVerdict(i, ended);
+  if (ended && page.arrived !== run) { page.arrived = run; speak(SIDES.map((i) => `${sideName(run.setting, i)}: ${verdict(run, i, state.check).head.replace(/^[✓✕] /, "")}.`).join(" ")); }
 }
 
 function showSide(i, step, playing) {
-  const board = boards[i], frame = run?.frames[i][step - 1] ?? null, { view } = setting;
+  const board = page.boards[i], { run, setting } = state, chosen = card(), frames = run?.frames[i] ?? [];
   if (!board) return;
-  board.draw(frame, view);
-  const count = frame && (view === "p" ? frame.pcount : frame.xcount);
-  const words = frame ? broken(model, count) : run ? "pure noise" : "";
-  byId(`now-${i}`).textContent = words || "\u00a0";
-  board.svg.setAttribute("aria-label", `${titleOf(setting.sides[i].rule)}, ${frame ? `step ${step}, ${broken(model, count)}` : "the puzzle"}`);
-  if (!playing) board.words.textContent = board.rows(frame, view).join("; ");
-  const frames = run?.frames[i] ?? [];
-  const highest = Math.max(1, run?.highest ?? 1); // one scale for both sides
-  sparks[i].draw(frames.slice(0, player.arrived ? undefined : step), setting.steps, view, highest);
-  sparks[i].point(step, setting.steps);
+  const frame = frames[step - 1] ?? null, name = setting.view === "p" || setting.view === "marks" ? "pcount" : "xcount";
+  board.draw(frame, setting.view, { steps: run?.steps, cell: tour.cell ?? state.cell, chances: run?.chances?.[i][step - 1] });
+  const minds = frame ? `${frame.minds} changes of mind` : "";
+  byId(`now-${i}`).textContent = frame ? `${broken(chosen, frame[name])} · ${minds}` : run ? "the puzzle, before the first step" : "\u00a0";
+  board.svg.setAttribute("aria-label", `${sideName(setting, i)}, ${frame ? `step ${step}, ${broken(chosen, frame[name])}` : "the puzzle"}`);
+  if (!playing) board.words.textContent = board.rows(frame, setting.view).join("; ");
+  page.sparks[i].draw(frames.slice(0, player.arrived ? undefined : step), run?.steps ?? 1, name, run?.highest(name) ?? 1, run?.highest("changes") ?? 1);
+  page.sparks[i].point(step, run?.steps ?? 1);
 }
 
-function showVerdicts() {
-  const said = SIDES.map((i) => {
-    const { valid, violations, first_valid, steps, seconds, calls } = run.verdicts[i], box = byId(`verdict-${i}`);
-    const head = valid ? "✓ A valid board" : `✕ Broken: ${broken(model, violations)}`;
-    const found = valid ? `; the proposal was first valid at step ${first_valid}` : first_valid ? `, although the proposal was valid at step ${first_valid}` : "";
-    const rest = `${steps} steps, ${calls} network calls, ${seconds.toFixed(2)} s${found}.`;
-    box.className = `verdict ${valid ? "good" : "bad"}`;
-    box.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }), Object.assign(document.createElement("span"), { textContent: rest }));
-    return `${titleOf(setting.sides[i].rule)}: ${head.slice(2)}.`;
-  }).join(" ");
-  if (byId("spoken").textContent !== said) speak(said);
+function showVerdict(i, ended) {
+  const box = byId(`verdict-${i}`), { run } = state;
+  const told = ended ? verdict(run, i, state.check) : null, key = told ? JSON.stringify(told) : run?.state === "stopped" ? "stopped" : "";
+  if (box.told === key) return;
+  box.told = key;
+  box.className = `verdict ${told ? (told.valid ? "good" : told.hopeless ? "" : "bad") : ""}`;
+  box.replaceChildren(...(told ? [make("b", { textContent: told.head }), ...(told.why ? [make("strong", { textContent: told.why })] : []), make("span", { textContent: told.rest })]
+    : key ? [make("span", { textContent: `Stopped after ${run.reached} of ${run.steps} steps.` })] : []));
 }
+
+// ---- one cell
+
+function cellAt(board, { kind, columns, rows }, event) {
+  if (kind === "graph" || !state.run) return null;
+  const box = board.svg.getBoundingClientRect(), { width, height, x, y } = board.svg.viewBox.baseVal, size = board.unit;
+  const column = Math.floor((x + ((event.clientX - box.left) / box.width) * width) / size), row = Math.floor((y + ((event.clientY - box.top) / box.height) * height) / size);
+  if (row < 0 || column < 0 || row >= rows || column >= columns) return null;
+  return kind === "queens" ? row : row * columns + column;
+}
+
+function follow(cell) {
+  if (cell === null || !state.run) return;
+  state.cell = cell;
+  renderCell();
+  showStep(player.step, player.playing);
+}
+
+async function renderCell() {
+  const { run, cell, setting } = state, chosen = card(), holder = byId("cell-sides"), wants = cell !== null || setting.view === "marks";
+  const queens = chosen.kind === "queens", columns = chosen.kind === "graph" ? setting.puzzle.split("/").length : chosen.columns;
+  byId("cell-column-label").hidden = queens;
+  for (const id of ["cell-row", "cell-column"]) byId(id).disabled = !run;
+  byId("cell-row").max = chosen.kind === "graph" ? columns : chosen.rows;
+  byId("cell-column").max = columns;
+  byId("cell-none").hidden = cell === null;
+  if (cell === null) holder.replaceChildren();
+  else if (![byId("cell-row"), byId("cell-column")].includes(document.activeElement)) {
+    byId("cell-row").value = queens ? cell + 1 : Math.floor(cell / columns) + 1;
+    byId("cell-column").value = (cell % columns) + 1;
+  }
+  if (!wants || run?.state !== "done") return;
+  if (!state.ready) { byId("cell-hint").textContent = "The probabilities come as soon as the models are there."; return; }
+  try {
+    const chances = run.chances ?? (await probabilities(run, state.models));
+    if (state.run !== run) return;
+    if (state.cell !== null) holder.replaceChildren(...SIDES.map((i) => cellPanel(run, i, state.cell, chances[i])));
+    for (const i of SIDES) showSide(i, player.step, player.playing);
+  } catch (error) { if (error.name !== "AbortError") problem(error.message); }
+}
+
+function nameCell() {
+  const row = Number(byId("cell-row").value), column = Number(byId("cell-column").value), columns = Number(byId("cell-column").max);
+  const fine = Number.isInteger(row) && row >= 1 && row <= Number(byId("cell-row").max);
+  if (card().kind === "queens") { if (fine) follow(row - 1); } else if (fine && column >= 1 && column <= columns) follow((row - 1) * columns + column - 1);
+}
+
+// ---- a race
 
 async function startRace() {
-  if (racing) return racing.abort();
-  const mine = (racing = new AbortController());
-  byId("race").textContent = "Stop the race";
-  const progress = (share, text) => { byId("race-progress").value = share; byId("race-status").textContent = text; };
+  if (state.race?.stream) return stopRace();
+  if (!state.ready) { page.wanted = "race"; byId("race-status").textContent = "Starts as soon as the models are there …"; return; }
+  let seed, count, total;
   try {
-    const seed = wholeNumber("seed", "Seed"), steps = wholeNumber("steps", "Steps");
-    const asked = { ...body(setting), seed, steps, count: wholeNumber("race-count", "Seeds") };
-    await race(byId("race-lanes"), asked, mine.signal, watch, progress);
-    speak([...document.querySelectorAll(".lane")].map((lane) => `${lane.querySelector("h3").textContent}: ${lane.querySelector(".figures").textContent}.`).join(" "));
+    [seed, total, count] = [wholeNumber("seed", "Seed"), wholeNumber("steps", "Steps"), wholeNumber("race-count", "Seeds")];
+  } catch (error) { byId("race-status").textContent = error.message; return; }
+  const first = state.setting.race?.seed ?? seed; // while a seed of a race is watched, the race begins where it began
+  if (state.race) endRace();
+  change({ seed, steps: total, race: { count, seed: first } });
+  await page.checked;
+  if (state.check?.detail) { byId("race-status").textContent = state.check.detail; return; }
+  const { setting, models } = state, names = SIDES.map((i) => sideName(setting, i));
+  const race = (state.race = new Race(raceKey(setting, models), names, { seed: first, count, vary: setting.vary }, watch));
+  race.stream = new AbortController();
+  race.words = "Waiting for a place …";
+  renderRace();
+  try {
+    for await (const [name, data] of stream("/api/race", { ...body(setting, models), seed: first, count, vary: setting.vary, ...(setting.vary === "puzzles" && card().regime.usual !== null && { regime: byId("clues").value }) }, race.stream.signal)) {
+      race.take(name, data);
+      if (state.race === race) renderRace();
+    }
+    speak(names.map((name, i) => `${name} ${race.told(i)}.`).join(" "));
   } catch (error) {
-    byId("race-status").textContent = error.name === "AbortError" ? "Stopped." : error.message;
+    race.words = error.name === "AbortError" ? "Stopped." : error.message;
+    race.state = "stopped";
   } finally {
-    if (racing === mine) { racing = null; byId("race").textContent = "Start the race"; }
+    race.stream = null;
+    if (state.race === race) renderRace();
   }
 }
 
-/** Show one seed of a race on the boards, and leave the race as it is. */
-function watch(seed) {
-  byId("seed").value = seed;
-  const lanes = [...byId("race-lanes").children], text = byId("race-status").textContent, share = byId("race-progress").value;
-  const kept = racing;
-  racing = null;
+const stopRace = () => state.race.stream.abort();
+
+/** Show one result of a race on the boards; the race goes on beside it. */
+function watch(result) {
+  const { race } = state;
+  byId("seed").value = result.seed;
+  change({ seed: result.seed, race: { count: race.count, seed: race.seed }, ...(result.puzzle && { puzzle: result.puzzle }) });
   start();
-  racing = kept;
-  byId("race-lanes").replaceChildren(...lanes);
-  byId("race-status").textContent = text;
-  byId("race-progress").value = share;
   byId("stage").scrollIntoView({ block: "start" });
 }
 
 // ---- to take away
 
 async function saveAnimation() {
-  const at = player.step, note = byId("take-message");
-  player.pause();
-  if (!player.available) { note.textContent = "There is no step to draw yet."; return; }
-  const captions = (i, step) => [titleOf(setting.sides[i].rule), `step ${step} of ${setting.steps} · ${broken(model, run.frames[i][step - 1].xcount)}`];
-  const show = (step) => boards.forEach((board, i) => board.draw(run.frames[i][step - 1], setting.view));
+  const note = byId("take-message"), { run, setting: { view } } = state, key = view === "x" || view === "both" ? "xcount" : "pcount";
+  const captions = (i, frame) => [sideName(run.setting, i), `step ${frame.step} of ${run.steps} · ${broken(run.card, frame[key])}`];
   const progress = (share) => { note.textContent = `Drawing: ${Math.round(100 * share)}%`; };
   try {
-    save(await animation(boards, player.available, show, captions, progress), `letgo-${setting.seed}.png`);
+    save(await animation(run, drawn(run.card, run.setting.puzzle), view, captions, progress), `letgo-${run.setting.seed}.png`);
     note.textContent = "Saved; any browser plays it.";
   } catch (error) { note.textContent = `This browser could not draw it (${error.message}).`; }
-  player.seek(at);
 }
 
 function saveJson() {
-  const content = { ...run.opening, link: location.href, frames: run.raw, verdicts: run.verdicts };
-  save(new Blob([JSON.stringify(content)], { type: "application/json" }), `letgo-${setting.seed}.json`);
+  const { run } = state, content = { ...run.opening, link: location.href, frames: run.raw, verdicts: run.verdicts };
+  save(new Blob([JSON.stringify(content)], { type: "application/json" }), `letgo-${run.setting.seed}.json`);
   byId("take-message").textContent = "Saved.";
 }
 
-async function copyLink() {
+async function copy(text, done, otherwise) {
   try {
-    await navigator.clipboard.writeText(location.href);
-    byId("take-message").textContent = "The link is on the clipboard.";
-  } catch { byId("take-message").textContent = "Copy it from the address bar: it holds the whole setting."; }
+    await navigator.clipboard.writeText(text);
+    byId("take-message").textContent = done;
+  } catch { byId("take-message").textContent = otherwise; }
 }
 
 // ---- wiring
 
-function listen() {
-  const on = (id, event, handler) => byId(id).addEventListener(event, handler);
-  on("run", "click", () => { if (sampling) { sampling.abort(); status("Stopped."); player.pause(); } else start(); });
-  on("race", "click", startRace);
-  on("task", "change", (e) => chooseModel(models.find((m) => m.title === e.target.value).name));
-  on("model", "change", (e) => { // the same puzzle, unless this model's boards have another size
-    const { puzzle, seed } = setting;
-    chooseModel(e.target.value, drawable(models.find((m) => m.name === e.target.value), puzzle) ? { puzzle, seed } : {});
-  });
-  on("example", "click", () => { byId("seed").value = setting.seed = model.example.seed; setPuzzle(model.example.puzzle); });
+function chooseModel(name) {
+  const { puzzle } = state.setting, chosen = state.models.find((m) => m.name === name), kept = drawable(chosen, puzzle) && sameBoards(chosen, card());
+  state.undo = kept ? state.undo : [];
+  change({ model: name, ...(!kept && { puzzle: chosen.example.puzzle, seed: chosen.example.seed }), sides: state.setting.sides.map(({ model, ...side }) => side) });
+}
+
+/** A task comes back with the model that it was left with; at first with the one that shows most. */
+function chooseTask(title) {
+  const fitting = state.models.filter((m) => m.title === title);
+  const known = fitting.find((m) => m.name === page.models.get(title)) ?? fitting.find((m) => m.name === page.default);
+  const shows = fitting.find((m) => m.source === "local") ?? fitting.find((m) => m.name.endsWith("-baseline"));
+  chooseModel((known ?? shows ?? fitting[0]).name);
+}
+
+function chooseExample(title) {
+  const example = page.examples.find((one) => one.title === title);
+  if (!example) return;
+  const { model, puzzle, sides, seed } = example;
+  state.undo = [];
+  change({ model, puzzle, sides, seed, steps: null, vary: "seeds", race: null });
+  byId("seed").value = seed;
+  byId("steps").value = steps();
+  start();
+}
+
+function listenToTheForm(on) {
+  on("chosen", "change", (e) => chooseExample(e.target.value));
+  on("task", "change", (e) => chooseTask(e.target.value));
+  on("model", "change", (e) => chooseModel(e.target.value));
+  on("example", "click", () => { byId("seed").value = card().example.seed; change({ seed: card().example.seed }); edit(card().example.puzzle); });
   on("random", "click", randomPuzzle);
-  on("clear", "click", () => setPuzzle(blank(model, setting.puzzle)));
-  on("puzzle", "input", (e) => setPuzzle(e.target.value, null, true));
-  for (const id of ["steps", "seed"]) {
-    on(id, "change", () => {
-      try { setting[id] = wholeNumber(id, id === "steps" ? "Steps" : "Seed"); discard(); } catch (error) { problem(error.message); }
-    });
+  on("clear", "click", () => edit(blank(card(), drawn(card(), state.setting.puzzle))));
+  on("undo", "click", undo);
+  on("puzzle", "input", (e) => edit(e.target.value, { typed: true }));
+  on("editor", "paste", (e) => { e.preventDefault(); edit(e.clipboardData.getData("text")); });
+  document.addEventListener("paste", (e) => { // on a board, or on nothing at all
+    if (e.defaultPrevented || /^(INPUT|TEXTAREA)$/.test(e.target.tagName ?? "")) return;
+    if (byId("stage").contains(e.target) || e.target === document.body) edit(e.clipboardData.getData("text"));
+  });
+  on("editor", "keydown", (e) => { if ((e.ctrlKey || e.metaKey) && e.key === "z") { e.preventDefault(); undo(); } });
+  for (const [id, name] of [["steps", "Steps"], ["seed", "Seed"]]) {
+    const take = () => change({ [id]: wholeNumber(id, name), ...(id === "seed" && { race: null }) });
+    on(id, "input", () => { try { take(); } catch { /* not finished yet */ } }); // at once: nothing moves under a click that follows
+    on(id, "change", () => { try { wholeNumber(id, name); } catch (error) { problem(error.message); } });
   }
-  for (const i of SIDES) on(`rule-${i}`, "change", (e) => { setting.sides[i] = { rule: e.target.value }; fillSides(); discard(); });
-  for (const input of document.querySelectorAll("input[name=view]")) {
-    input.addEventListener("change", () => { setting.view = input.value; publish(); showStep(player.step, player.playing); });
+  for (const i of SIDES) {
+    const side = (patch) => change({ sides: state.setting.sides.map((old, j) => (i === j ? patch(old) : old)) });
+    on(`rule-${i}`, "change", (e) => side(({ model }) => ({ model, rule: e.target.value })));
+    on(`model-${i}`, "change", (e) => side((old) => ({ ...old, model: e.target.value })));
   }
+}
+
+function listenToTheStage(on) {
+  on("run", "click", () => (state.run?.stream && ["waiting", "sampling"].includes(state.run.state) ? stopRun() : start()));
+  on("race", "click", startRace);
+  on("race-count", "input", renderCost);
+  on("race-vary", "change", (e) => change({ vary: e.target.value, race: null }));
+  for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => change({ view: input.value }));
   on("play", "click", () => (player.playing ? player.pause() : player.play()));
   on("first", "click", () => player.seek(0));
   on("back", "click", () => player.seek(player.step - 1));
@@ -317,53 +501,117 @@ function listen() {
   on("speed", "input", speed);
   on("save-json", "click", saveJson);
   on("save-animation", "click", saveAnimation);
-  on("link", "click", copyLink);
-  on("to-setup", "click", () => byId("setup").scrollIntoView());
+  on("link", "click", () => copy(location.href, "The link is on the clipboard.", "Copy it from the address bar: it holds the whole setting."));
+  on("copy-board", "click", () => copy(boardText(state.run), "The final board is on the clipboard.", "This browser does not let a page copy."));
+  on("copy-command", "click", () => copy(asCommand(state.setting, steps()), "The command is on the clipboard.", asCommand(state.setting, steps())));
+  on("copy-python", "click", () => copy(asPython(state.setting, steps()), "The Python is on the clipboard.", "This browser does not let a page copy."));
+  on("save-frame", "click", () => save(stepPicture(state.run, page.boards, player.step, state.setting.view), `letgo-${state.run.setting.seed}-step-${player.step}.svg`));
+  on("save-page", "click", async () => {
+    try { save(await replay(state.run), `letgo-${state.run.setting.seed}.html`); byId("take-message").textContent = "Saved: one file that plays anywhere."; } catch (error) { byId("take-message").textContent = error.message; }
+  });
+  on("tour-start", "click", () => { player.pause(); tour.start(state.run, state.check); });
+  on("cell-row", "change", nameCell);
+  on("cell-column", "change", nameCell);
+  on("cell-none", "click", () => { state.cell = null; renderRun(); });
+  on("to-setup", "click", () => { byId("setup").scrollIntoView(); });
   document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); byId("stage").focus(); }); // the hash is taken
   addEventListener("hashchange", () => {
+    if (!state.ready) return;
     if (location.hash.includes("model=")) restore(read(location.hash));
     else publish(); // the setting has no link of its own yet
   });
 }
 
 function speed() {
-  player.rate = rateOf(byId("speed").value);
-  byId("speed-value").textContent = `${player.stepsPerSecond.toFixed(player.stepsPerSecond < 10 ? 1 : 0)} steps/s`;
+  player.rate = Math.round(4 * 2 ** Number(byId("speed").value)) / 2; // 2 to 1024 steps a second
+  const words = `${player.stepsPerSecond.toFixed(player.stepsPerSecond < 10 ? 1 : 0)} steps/s`;
+  byId("speed-value").textContent = words;
+  byId("speed").setAttribute("aria-valuetext", words.replace("/s", " a second"));
 }
 
 /** A setting from a link; a link that was made after a run runs again. */
-function restore(linked, fallback) {
-  const known = models.some((m) => m.name === linked.model);
-  const { sides } = linked, view = ["x", "p", "both"].includes(linked.view) ? linked.view : "x";
-  setting = { sides, view };
-  chooseModel(known ? linked.model : fallback ?? models[0].name, known ? { ...linked, view } : { sides, view });
-  if (linked.model && !known) problem(`The link asks for the model '${linked.model}', which this server does not offer.`);
-  else if (linked.run) start();
+function restore(linked) {
+  const chosen = state.models.find((m) => m.name === linked.model);
+  if (linked.model && !chosen) {
+    if (!state.setting) change({ ...fresh(), model: page.default, puzzle: null }, { linked: true });
+    const others = linked.sides.map((side) => side.rule).filter(Boolean).length ? " Nothing of the link was opened." : "";
+    return problem(`The link asks for the model '${linked.model}', which this server does not offer.${others}`);
+  }
+  const { example, steps: usual } = chosen, { run, race } = linked;
+  change({ ...linked, puzzle: tidy(chosen, linked.puzzle ?? example.puzzle), seed: linked.seed ?? example.seed, steps: linked.steps === usual ? null : linked.steps, run: false, race: null });
+  for (const id of ["steps", "seed"]) byId(id).value = id === "steps" ? steps() : state.setting.seed;
+  if (race) { byId("race-count").value = race.count; state.setting.race = race; startRace(); }
+  if (run) start();
+}
+
+/** The opening plays while the models load: a visitor sees the point before anything has to be pressed. */
+async function openWithTheStory() {
+  try {
+    const told = (page.recording = await story.load());
+    if (state.ready) return;
+    state.models = [told.card];
+    change(story.storySetting(told), { linked: true });
+    showStory();
+  } catch { /* without a recording the page begins when the models are there */ }
+}
+
+function showStory() {
+  const told = page.recording, run = (state.run = story.storyRun(told)), race = (state.race = story.storyRace(told, watch));
+  const results = SIDES.map((side) => told.race.results.filter((result) => result.side === side));
+  const turn = (i) => {
+    if (state.race !== race) return;
+    for (const side of SIDES) race.take("result", results[side][i]);
+    if (i + 1 < race.count) { if (CALM.matches) turn(i + 1); else setTimeout(turn, 120, i + 1); } else race.take("done", {});
+    race.words = `Recorded: ${race.results} boards, seeds ${race.seed} to ${race.seed + race.count - 1}.`;
+    renderRace();
+  };
+  turn(0);
+  byId("race-count").value = race.count;
+  player.load(run.steps, run.reached, true);
+  if (CALM.matches) player.seek(run.steps); else player.play();
+  renderRun();
+  renderRace();
 }
 
 async function open() {
   theme();
-  sparks = SIDES.map((i) => makeSpark(byId(`spark-${i}`)));
-  const linked = read(location.hash);
+  page.sparks = SIDES.map((i) => makeSpark(byId(`spark-${i}`)));
+  const on = (id, event, handler) => byId(id).addEventListener(event, handler);
+  listenToTheForm(on);
+  listenToTheStage(on);
+  tour.listen();
   speed();
-  showStep(0, false);
-  byId("run").disabled = byId("race").disabled = true;
+  const linked = read(location.hash), opening = openWithTheStory();
   try {
-    const [list, health] = await Promise.all([get("/api/models"), get("/api/health")]);
-    models = list.models;
+    const [list, health] = await Promise.all([get("/api/models"), get("/api/health"), opening, get("/examples.json").then((all) => { page.examples = all; }, () => {})]);
     const failed = Object.entries(list.failed).map(([name, why]) => `${name} cannot be read and is left out: ${why}.`).join(" ");
     byId("version").textContent = `letgo ${health.version}.`;
     byId("steps").max = health.limits.steps;
     byId("race-count").max = health.limits.seeds;
-    if (!models.length) throw new Error(`This server has no models. Start it with \`letgo app --model RUN\`. ${failed}`);
-    listen();
-    byId("run").disabled = byId("race").disabled = false;
-    restore(linked, list.default);
+    if (!list.models.length) throw new Error(`This server has no models. Start it with \`letgo app --model RUN\`. ${failed}`);
+    begin(list, linked);
     if (failed) problem(failed);
   } catch (error) {
     status("");
     problem(error.message);
   }
+}
+
+/** The models are there. The story stays on show until something else is asked for. */
+function begin(list, linked) {
+  state.models = list.models;
+  state.ready = true;
+  page.default = list.default ?? list.models[0].name;
+  for (const id of ["chosen", "task", "model", "example", "random", "clear", "clues", "puzzle", "steps", "seed"]) byId(id).disabled = false;
+  page.examples = page.examples.filter((one) => [one.model, ...one.sides.map((side) => side.model ?? one.model)].every((name) => list.models.some((m) => m.name === name)));
+  byId("chosen").replaceChildren(make("option", { value: "", textContent: "choose one …" }), ...page.examples.map(({ title }) => make("option", { value: title, textContent: title })));
+  const told = page.recording?.card.name;
+  if (linked.model) restore(linked);
+  else if (told !== page.default || !state.setting) restore({ ...fresh(), model: page.default });
+  else { render(null, false); check(); }
+  if (page.wanted === "run") start();
+  if (page.wanted === "race") startRace();
+  page.wanted = null;
 }
 
 open();

@@ -3,15 +3,12 @@
 export class Player {
   constructor(show) {
     this.show = show; // (step, playing)
-    this.reset(1);
+    this.load(1);
   }
 
-  reset(steps) {
-    this.steps = steps;
-    this.available = 0; // steps that both sides have reached
-    this.at = 0;
-    this.playing = false;
-    this.arrived = false; // has the end been on show?
+  /** A new run of so many steps, of which some may be there already; `ended` says that no more will come. */
+  load(steps, available = 0, ended = false) {
+    Object.assign(this, { steps, available, ended, at: 0, playing: false, arrived: false });
     this.show(0, false);
   }
 
@@ -19,11 +16,19 @@ export class Player {
 
   extend(available) {
     const waiting = this.playing && this.step >= this.available;
-    this.available = available;
+    this.available = available; // steps that both sides have reached
     if (waiting && this.step === 0 && available > 0) this.seek(1, true); // the first step at once
   }
 
+  /** No more steps will come: whoever plays stops at the last one that is there. */
+  end() {
+    this.ended = true;
+    if (this.step >= this.last) this.playing = false;
+    this.#tell();
+  }
+
   get step() { return Math.floor(this.at); }
+  get last() { return this.ended ? this.available : this.steps; }
 
   seek(step, keepPlaying = false) {
     this.at = Math.max(0, Math.min(step, this.available));
@@ -32,17 +37,17 @@ export class Player {
   }
 
   play() {
-    if (this.playing) return;
-    if (this.step >= this.steps) this.at = 0;
+    if (this.playing || this.last === 0) return;
+    if (this.step >= this.last) this.at = 0;
     this.playing = true;
     this.#tell();
     let before = performance.now();
     const tick = (now) => {
       if (!this.playing) return;
       const shown = this.step;
-      this.at = Math.min(this.at + ((now - before) / 1000) * this.stepsPerSecond, this.available);
+      this.at = Math.min(this.at + (Math.max(0, now - before) / 1000) * this.stepsPerSecond, this.available);
       before = now;
-      if (this.step >= this.steps) this.playing = false;
+      if (this.step >= this.last) this.playing = false;
       if (this.step !== shown || !this.playing) this.#tell();
       if (this.playing) requestAnimationFrame(tick);
     };
@@ -52,7 +57,7 @@ export class Player {
   pause() { this.playing = false; this.#tell(); }
 
   #tell() {
-    if (this.steps > 0 && this.step >= this.steps) this.arrived = true;
+    if (this.available > 0 && this.step >= this.last) this.arrived = true; // has the end been on show?
     this.show(this.step, this.playing);
   }
 }

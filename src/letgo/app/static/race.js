@@ -1,12 +1,10 @@
-// Many seeds, two rules: how often each ends in a valid board, with the interval as it shrinks.
+// Many seeds, two sides: how often each ends in a valid board, with the interval as it shrinks. A race owns its lanes.
 
-import { stream } from "./api.js";
-import { titleOf } from "./setting.js";
 import { el } from "./svg.js";
 
 const percent = (share) => `${Math.round(100 * share)}%`;
 
-function makeLane(name, seeds, watch) {
+function makeLane(name, labels, watch) {
   const root = document.createElement("div");
   root.className = "lane";
   const title = document.createElement("h3");
@@ -22,14 +20,13 @@ function makeLane(name, seeds, watch) {
   figures.textContent = "no result yet";
   const dots = document.createElement("div");
   dots.className = "dots";
-  const buttons = new Map(seeds.map((seed) => {
+  const buttons = new Map(labels.map(([key, label]) => {
     const button = document.createElement("button");
     button.type = "button";
     button.disabled = true;
-    button.setAttribute("aria-label", `seed ${seed}: not yet run`);
-    button.addEventListener("click", () => watch(seed));
+    button.setAttribute("aria-label", `${label}: not yet run`);
     dots.append(button);
-    return [seed, button];
+    return [key, { button, label }];
   }));
   root.append(title, rate, figures, dots);
   return {
@@ -42,29 +39,45 @@ function makeLane(name, seeds, watch) {
       value.setAttribute("width", 1.2);
       svg.setAttribute("aria-label", words);
       figures.textContent = words;
-      const button = buttons.get(result.seed);
+      const { button, label } = buttons.get(result.number ?? result.seed);
       button.disabled = false;
       button.className = result.valid ? "good" : "bad";
       button.textContent = result.valid ? "✓" : "✕";
-      button.title = `seed ${result.seed}: ${result.valid ? "valid" : "broken"}; click to watch`;
+      button.title = `${label}: ${result.valid ? "valid" : "broken"}; click to watch`;
       button.setAttribute("aria-label", button.title);
+      button.addEventListener("click", () => watch(result));
     },
   };
 }
 
-/** Runs to the end, or until `signal` aborts. Returns a line for the reader. */
-export async function race(holder, body, signal, watch, progress) {
-  const seeds = Array.from({ length: body.count }, (_, i) => (body.seed + i) % 2 ** 32);
-  const lanes = body.rules.map(({ rule }) => makeLane(titleOf(rule), seeds, watch));
-  holder.replaceChildren(...lanes.map((lane) => lane.root));
-  let results = 0;
-  progress(0, "Waiting for a place …");
-  for await (const [name, data] of stream("/api/race", body, signal)) {
-    if (name === "result") {
-      lanes[data.side].add(data);
-      results += 1;
-    }
-    if (name === "progress") progress(data.done / data.total, `${results} of ${2 * body.count} boards`);
+export class Race {
+  /** `key` is the setting that this race belongs to; a click on a result calls `watch` with it. */
+  constructor(key, names, { seed, count, vary }, watch) {
+    Object.assign(this, { key, names, seed, count, vary });
+    const labels = Array.from({ length: count }, (_, i) => (vary === "puzzles" ? [i, `puzzle ${i + 1}`] : [(seed + i) % 2 ** 32, `seed ${(seed + i) % 2 ** 32}`]));
+    this.lanes = names.map((name) => makeLane(name, labels, watch));
+    this.standing = names.map(() => null); // the last result of each side
+    this.share = 0;
+    this.words = "";
+    this.state = "waiting"; // then racing, done or stopped
+    this.stream = null;
   }
-  progress(1, `${results} boards, all done.`);
+
+  get results() { return this.standing.reduce((sum, result) => sum + (result?.n ?? 0), 0); }
+
+  take(name, data) {
+    if (name === "start") this.state = "racing";
+    if (name === "result") {
+      this.lanes[data.side].add(data);
+      this.standing[data.side] = data;
+    }
+    if (name === "progress") { this.share = data.done / data.total; this.words = `${this.results} of ${this.names.length * this.count} boards`; }
+    if (name === "done") { this.state = "done"; this.share = 1; this.words = `${this.results} boards, all done.`; }
+  }
+
+  /** 'valid from 7 of 20 seeds', once a side has results. */
+  told(side) {
+    const result = this.standing[side], unit = this.vary === "puzzles" ? "puzzles" : "seeds";
+    return result ? `${this.vary === "puzzles" ? "solves" : "solves it from"} ${result.wins} of ${result.n} ${unit}` : "";
+  }
 }

@@ -1,4 +1,4 @@
-// The whole setting, in the page's address: a link repeats it exactly.
+// The whole setting, in the page's address: a link repeats it exactly. Pure functions; nothing here touches the page.
 
 const RULES = {
   ddpm: ["DDPM", "Stays close to the last state, and so to its mistakes."],
@@ -12,6 +12,7 @@ const RULES = {
   ancestral: ["Ancestral unmasking", "Opens masked cells at random; what is open stays."],
   confidence: ["Surest first", "Opens the cells that the network is surest of."],
   remask: ["Remasking", "Surest first; near the end it hides its least sure cells again."],
+  remdm: ["ReMDM", "Opened cells may be masked again at every step."],
 };
 export const SETTINGS = {
   sigma: { label: "sigma", min: 0, max: 100, step: "any" },
@@ -19,27 +20,52 @@ export const SETTINGS = {
   variance: { label: "variance ×", min: 0, max: 16, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },
 };
+export const VIEWS = ["p", "marks", "x", "both"];
 const SIDES = ["a", "b"];
 
 export const titleOf = (rule) => RULES[rule]?.[0] ?? rule;
 export const glossOf = (rule) => RULES[rule]?.[1] ?? "";
 
-/** Two sides that the model can play: another rule gives way to the model's own, with what it does not take. */
-export function fit(model, sides) {
-  return sides.map((side, i) => {
-    const rule = Object.hasOwn(model.rules, side.rule) ? side.rule : model.default_rules[i % model.default_rules.length];
-    return { rule, ...Object.fromEntries(Object.entries(side).filter(([name]) => model.rules[rule].includes(name))) };
+/** Do two models play on the same boards? */
+export const sameBoards = (a, b) => a.title === b.title && a.cells === b.cells && String(a.letters) === String(b.letters);
+
+const find = (models, name) => models.find((m) => m.name === name);
+export const sideCard = (setting, models, i) => find(models, setting.sides[i].model) ?? find(models, setting.model);
+export const stepsOf = (setting, models) => setting.steps ?? find(models, setting.model).steps;
+
+/** A setting that can be played: a model or rule that does not fit gives way to the main model and its own rules. */
+export function settle(setting, models) {
+  const main = find(models, setting.model);
+  const sides = setting.sides.map((side, i) => {
+    const other = find(models, side.model), own = other && sameBoards(main, other) ? other : main;
+    const rule = Object.hasOwn(own.rules, side.rule) ? side.rule : own.default_rules[i % own.default_rules.length];
+    const taken = Object.entries(side).filter(([name, value]) => own.rules[rule].includes(name) && value !== undefined);
+    return { ...(own !== main && { model: own.name }), rule, ...Object.fromEntries(taken) };
   });
+  return { ...setting, sides, steps: setting.steps === main.steps ? null : setting.steps };
 }
 
-/** From the address; what it does not say is left out. */
+/** What a run on show must agree with, and a race. */
+export const raceKey = (setting, models) =>
+  JSON.stringify([setting.model, setting.sides, setting.vary === "puzzles" ? "" : setting.puzzle, stepsOf(setting, models), setting.vary]);
+export const runKey = (setting, models) =>
+  JSON.stringify([setting.model, setting.sides, setting.puzzle, stepsOf(setting, models), setting.seed]);
+
+export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: "p", run: false, race: null, vary: "seeds" });
+
+/** From the address; what it does not say is left as `fresh` has it. */
 export function read(hash) {
-  const query = new URLSearchParams(hash.replace(/^#/, ""));
-  const setting = { sides: [{}, {}], run: query.get("run") === "1" };
-  for (const name of ["model", "puzzle", "view"]) if (query.has(name)) setting[name] = query.get(name);
+  const query = new URLSearchParams(hash.replace(/^#/, "")), setting = fresh();
+  for (const name of ["model", "puzzle"]) if (query.has(name)) setting[name] = query.get(name);
   for (const name of ["steps", "seed"]) if (/^\d+$/.test(query.get(name) ?? "")) setting[name] = Number(query.get(name));
+  if (VIEWS.includes(query.get("view"))) setting.view = query.get("view");
+  setting.run = query.get("run") === "1";
+  const race = /^(\d+)@(\d+)$/.exec(query.get("race") ?? "");
+  if (race) setting.race = { count: Number(race[1]), seed: Number(race[2]) };
+  if (query.get("vary") === "puzzles") setting.vary = "puzzles";
   SIDES.forEach((side, i) => {
     if (query.get(side)) setting.sides[i].rule = query.get(side);
+    if (query.get(`${side}.model`)) setting.sides[i].model = query.get(`${side}.model`);
     for (const name of Object.keys(SETTINGS)) {
       const value = query.get(`${side}.${name}`);
       if (value !== null && value !== "" && Number.isFinite(Number(value))) setting.sides[i][name] = Number(value);
@@ -48,7 +74,7 @@ export function read(hash) {
   return setting;
 }
 
-export function write(setting) {
+export function write(setting, models) {
   const query = new URLSearchParams();
   query.set("model", setting.model);
   query.set("puzzle", setting.puzzle);
@@ -57,14 +83,17 @@ export function write(setting) {
     query.set(side, rule);
     for (const [name, value] of Object.entries(values)) if (value !== undefined) query.set(`${side}.${name}`, value);
   });
-  query.set("steps", setting.steps);
+  query.set("steps", stepsOf(setting, models));
   query.set("seed", setting.seed);
-  if (setting.view !== "x") query.set("view", setting.view);
+  if (setting.view !== "p") query.set("view", setting.view);
+  if (setting.vary !== "seeds") query.set("vary", setting.vary);
+  if (setting.race) query.set("race", `${setting.race.count}@${setting.race.seed}`);
   if (setting.run) query.set("run", "1");
   return "#" + query;
 }
 
 /** The body of /api/trajectory and /api/race. */
-export function body(setting) {
-  return { model: setting.model, puzzle: setting.puzzle, rules: setting.sides, steps: setting.steps, seed: setting.seed };
+export function body(setting, models) {
+  const { model, puzzle, sides, seed } = setting;
+  return { model, puzzle, rules: sides, steps: stepsOf(setting, models), seed };
 }

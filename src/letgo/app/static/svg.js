@@ -16,4 +16,5 @@ export function dress(node, value) {
 
 export function say(node, text) {
   if (node.said !== text) { node.textContent = text; node.said = text; }
+  return node;
 }

@@ -1,0 +1,69 @@
+// One run: two sides, their frames and verdicts, and what they say of the network's mind. It knows no page.
+
+const ILLEGAL = 99;
+
+/** One character per cell: a symbol, or a certainty from 0 to 35. */
+const digits = (text) => Array.from(text, (c) => (c === "?" ? ILLEGAL : parseInt(c, 36)));
+
+function decode(data, before, given) {
+  const cells = data.x.length;
+  const marks = (list) => { const m = new Uint8Array(cells); for (const i of list) m[i] = 1; return m; };
+  const p = digits(data.p), since = new Uint16Array(cells);
+  let changes = 0;
+  for (let i = 0; i < cells; i++) {
+    const held = before && before.p[i] === p[i];
+    since[i] = held ? before.since[i] : data.step; // the step from which the proposal has held this symbol
+    if (before && !held && !given?.[i]) changes += 1;
+  }
+  return {
+    step: data.step, t: data.t, valid: data.valid,
+    x: digits(data.x), xc: digits(data.xc), xbad: marks(data.xbad), xcount: data.xbad.length,
+    p, pc: digits(data.pc), pbad: marks(data.pbad), pcount: data.pbad.length,
+    since, changes, minds: (before?.minds ?? 0) + changes,
+  };
+}
+
+export class Run {
+  /** `given` says which cells are clues, where a board has such; `key` is the setting that this run belongs to. */
+  constructor(key, setting, card, steps, given) {
+    Object.assign(this, { key, setting, card, steps, given, opening: null, frames: [[], []], raw: [[], []], verdicts: [null, null] });
+    this.state = "waiting"; // then sampling, done or stopped
+    this.recorded = false;
+    this.probabilities = null;
+    this.most = { xcount: 0, pcount: 0, changes: 0 };
+  }
+
+  take(name, data) {
+    if (name === "start") { this.opening = data; this.state = "sampling"; }
+    else if (name === "frame") {
+      const frames = this.frames[data.side];
+      frames.push(decode(data, frames.at(-1), this.given));
+      for (const name of Object.keys(this.most)) this.most[name] = Math.max(this.most[name], frames.at(-1)[name]);
+      this.raw[data.side].push(data);
+    } else if (name === "verdict") this.verdicts[data.side] = data;
+    else if (name === "done") this.state = "done";
+  }
+
+  get reached() { return Math.min(...this.frames.map((frames) => frames.length)); }
+
+  /** The largest value of a curve, over both sides: they share a scale. */
+  highest(name) {
+    return Math.max(1, this.most[name]);
+  }
+
+  /** What failed on one side: the doubtful cell, and the cell beside it that was never let go. Null where there is none. */
+  pair(side) {
+    const verdict = this.verdicts[side], last = this.frames[side].at(-1);
+    if (!verdict || verdict.valid || !last || !verdict.broken?.length) return null;
+    const told = new Map(verdict.broken.map((b) => [b.cell, b]));
+    const others = (cell) => verdict.clashes.filter((pair) => pair.includes(cell)).map(([a, b]) => (a === cell ? b : a));
+    const clashing = verdict.broken.filter((b) => others(b.cell).length);
+    if (!clashing.length) return null;
+    const stuck = clashing.filter((b) => b.left?.length === 0);
+    const late = (stuck.length ? stuck : clashing).reduce((a, b) => (b.certainty < a.certainty ? b : a));
+    const partners = others(late.cell).map((cell) => ({ cell, clue: !told.has(cell), since: told.has(cell) ? last.since[cell] : 0 }));
+    const open = partners.filter((p) => !p.clue);
+    const early = (open.length ? open : partners).reduce((a, b) => (b.since < a.since ? b : a));
+    return { late: { ...late, symbol: last.x[late.cell] }, early: { ...early, certainty: told.get(early.cell)?.certainty, symbol: last.x[early.cell] } };
+  }
+}

@@ -1,0 +1,58 @@
+// What a run came to, in words.
+
+import { titleOf } from "./setting.js";
+
+const NOUNS = { grid: ["cell", "cells"], maze: ["cell", "cells"], queens: ["queen", "queens"], graph: ["entry", "entries"] };
+
+/** How much of a board breaks a rule, in words. */
+export function broken(model, count) {
+  const [one, many] = NOUNS[model.kind];
+  if (count === 0) return "every rule holds";
+  return count === 1 ? `1 ${one} breaks a rule` : `${count} ${many} break a rule`;
+}
+
+/** A probability as the paper prints it: .31 */
+export const chance = (value) => value.toFixed(value < 1 && value >= 0.995 ? 3 : 2).replace(/^0/, "");
+
+export function place(model, cell) {
+  if (model.kind === "queens") return `row ${cell + 1}`;
+  return `r${Math.floor(cell / model.columns) + 1}c${(cell % model.columns) + 1}`;
+}
+
+const letter = (model, symbol) => model.letters[symbol] ?? "?";
+
+/** A side's name: its rule, and its model where the sides have different ones. */
+export function sideName(setting, i) {
+  const models = setting.sides.map((side) => side.model ?? setting.model);
+  return titleOf(setting.sides[i].rule) + (models[0] === models[1] ? "" : `, ${models[i]}`);
+}
+
+/** Why a side failed: a late cell with no symbol left, and an early one that was never let go. */
+export function reason(run, side, check) {
+  const pair = run.pair(side), model = run.card;
+  if (!pair) return "";
+  const { late, early } = pair, what = model.kind === "queens" ? "square" : "symbol";
+  const doubt = late.left?.length === 0 ? `has no ${what} left (${chance(late.certainty)})` : `holds ${letter(model, late.symbol)} at ${chance(late.certainty)}`;
+  const thing = model.kind === "queens" ? "the queen in" : `the ${letter(model, early.symbol)} at`;
+  const stood = early.clue ? "is a clue" : `has stood since step ${early.since}`;
+  return `${place(model, late.cell)} ${doubt}; ${thing} ${place(model, early.cell)} it clashes with ${stood}.${wrong(run, early, check)}`;
+}
+
+/** A cell is called wrong only where the puzzle has exactly one solution. */
+function wrong(run, { cell, clue, symbol }, check) {
+  const model = run.card, right = check?.solutions === 1 && model.kind === "grid" && !model.separator && check.solution?.[cell];
+  if (!right || clue || letter(model, symbol) === right) return "";
+  return ` It is wrong: the only solution has ${right} there.`;
+}
+
+export function verdict(run, side, check) {
+  const { valid, violations, first_valid, steps, seconds, calls } = run.verdicts[side];
+  const hopeless = !valid && check?.solutions === 0;
+  const head = valid ? "✓ A valid board" : hopeless ? "No board to find: the puzzle has no solution" : `✕ Broken: ${broken(run.card, violations)}`;
+  const found = valid ? `; the proposal was first valid at step ${first_valid}` : first_valid ? `, although the proposal was valid at step ${first_valid}` : "";
+  return {
+    head, valid, hopeless,
+    why: valid || hopeless ? "" : reason(run, side, check),
+    rest: `${steps} steps, ${calls} network calls, ${seconds.toFixed(2)} s${found}.`,
+  };
+}
