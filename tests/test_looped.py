@@ -1,0 +1,214 @@
+"""The looped denoiser, its loss, and trying again while in doubt."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import letgo
+from letgo import tasks
+from letgo.answers import Ledger
+from letgo.cli import main
+from letgo.config import Config
+from letgo.engines.cpu import PackedTransformer, packs
+from letgo.engines.network import FastTransformer
+from letgo.errors import LetgoError
+from letgo.evaluation import evaluate
+from letgo.models.looped import LoopedTransformer, clue_cells
+from letgo.models.transformer import Transformer
+from letgo.objectives import Batch, CrossEntropy
+from letgo.paths import CosinePath
+from letgo.pinning import Clues
+from letgo.samplers import Sampler
+from letgo.solver import Solver
+from letgo.tasks import Problem
+from letgo.training.train import configured
+from letgo.tune import find_sure
+
+pytestmark = pytest.mark.fast
+TASK = tasks.get("latin", size=4)
+
+
+def network(turns: int = 3, **options) -> LoopedTransformer:
+    torch.manual_seed(0)
+    return LoopedTransformer(4, TASK.positions(), turns=turns, depth=2, **options).eval()
+
+
+def pinned_states(count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    x, given = torch.randn(count, 16, 4), torch.rand(count, 16) < 0.3
+    return torch.where(given[..., None], F.one_hot(torch.randint(4, (count, 16)), 4).float(), x), given
+
+
+def test_one_turn_without_marks_is_the_papers_network_behind_a_softmax():
+    looped, (x, _) = network(turns=1), pinned_states()
+    nn.init.zeros_(looped.mark)
+    plain = Transformer(4, TASK.positions(), depth=2, dropout=0.0).eval()
+    plain.load_state_dict({k: v for k, v in looped.state_dict().items() if k != "mark" and not k.startswith("again")})
+    t = torch.rand(5, 1, 1)
+    torch.testing.assert_close(looped(x, t), plain(x, t).softmax(-1))
+
+
+def test_clues_are_read_from_the_state_and_change_the_answer():
+    looped, (x, given) = network(), pinned_states()
+    assert torch.equal(clue_cells(x)[..., 0], given)
+    before = looped(x, torch.full((5, 1, 1), 0.5))
+    nn.init.zeros_(looped.mark)
+    assert not torch.allclose(before, looped(x, torch.full((5, 1, 1), 0.5)))
+
+
+def test_the_last_turns_logits_are_the_answer():
+    looped, (x, _), t = network(), pinned_states(), torch.rand(5, 1, 1)
+    logits = looped(x, t, None, every_turn=True)
+    assert logits.shape == (5, 3, 16, 4)
+    torch.testing.assert_close(looped(x, t), logits[:, -1].softmax(-1))
+    assert not torch.allclose(logits[:, 0], logits[:, 1])
+
+
+def test_fused_and_packed_paths_answer_alike_and_have_the_same_gradient():
+    """The fused operation's twin on a CPU runs the code around the kernels: layout, norm between turns, stacking."""
+    looped, (x, _), t = network(), pinned_states(4), torch.rand(4, 1, 1)
+    fast, weights = FastTransformer(looped).train(), dict(looped.named_parameters())
+    row = torch.cat([weights[name].detach().flatten() for name in fast.names])
+    flat = torch.stack([row, row]).requires_grad_()  # two models; board i belongs to model i % 2
+    mine, theirs = fast(flat, x, t, every_turn=True), looped(x, t, None, every_turn=True)
+    torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
+    mine.log_softmax(-1)[..., 0].sum().backward()
+    theirs.log_softmax(-1)[..., 0].sum().backward()
+    whole = torch.cat([weights[name].grad.flatten() for name in fast.names])
+    torch.testing.assert_close(flat.grad.sum(0), whole, atol=2e-4, rtol=1e-3)
+    if packs(looped):
+        with torch.no_grad():
+            torch.testing.assert_close(PackedTransformer(looped)(x, t[:1]), looped(x, t[:1].expand(4, 1, 1)))
+
+
+class Oracle(nn.Module):
+    """Logits that are log p of given probabilities, the same at every turn."""
+
+    def __init__(self, probabilities: torch.Tensor, turns: int = 2):
+        super().__init__()
+        self.p, self.turns = probabilities, turns
+
+    def forward(self, x_t, t, context=None, every_turn=False):
+        p = self.p.expand(len(x_t), -1, -1)
+        return p.log()[:, None].expand(-1, self.turns, -1, -1) if every_turn else p
+
+
+def test_cross_entropy_counts_open_cells_only_and_is_least_at_the_truth():
+    """Cells are independent draws from q, so that the expected loss of answers p is H(q) + KL(q, p) per open cell."""
+    torch.manual_seed(0)
+    q = torch.tensor([0.7, 0.2, 0.1])
+    symbols = torch.multinomial(q, 4000 * 4, True).view(4000, 4)
+    x0, given = F.one_hot(symbols, 3).float(), torch.zeros(4000, 4, dtype=torch.bool)
+    given[:, 0] = True
+    batch = Batch(symbols, x0, Clues(x0, given))
+    for p in (q, torch.tensor([0.5, 0.3, 0.2])):
+        terms = CrossEntropy(0.5)(Oracle(p.expand(4, 3)), CosinePath(), batch)
+        assert terms["recovery"].shape == (4000, 2, 4)
+        assert len(terms["simple"]) == 2000
+        assert not terms["recovery"][:, :, 0].any()
+        expected = float(-(q * p.log()).sum()) * 3 / 4
+        assert math.isclose(float(terms["recovery"].mean()), expected, rel_tol=0.03)
+
+
+def test_wrong_combinations_are_refused():
+    with pytest.raises(LetgoError, match="one-hot"):
+        Config("x", "sudoku", codec="bits", network="looped").build_model()
+    with pytest.raises(LetgoError, match="looped"):
+        configured("sudoku", objective="cross-entropy")
+
+
+def test_clipping_cuts_the_gradient_and_nothing_else(tmp_path):
+    """One Adam step is blind to the gradient's length, two are not."""
+    words = {"steps": 3, "batch": 8, "boards": 32, "validate": 0, "device": "cpu", "warmup": 1}
+    runs = {
+        norm: letgo.train("sudoku-mini", tmp_path / str(norm), clip_norm=norm, **words) for norm in (0.0, 1e9, 1e-3)
+    }
+    weights = {norm: run.state["raw"] for norm, run in runs.items()}
+    assert all(torch.equal(weights[0.0][name], weights[1e9][name]) for name in weights[0.0])
+    assert any(not torch.equal(weights[0.0][name], weights[1e-3][name]) for name in weights[0.0])
+
+
+def test_a_puzzle_stays_open_until_its_board_is_believed():
+    problem = Problem(torch.zeros(3, 16, dtype=torch.long), torch.zeros(3, 16, dtype=torch.bool))
+    ledger, rows = Ledger(problem, True, -1.0), torch.arange(3)
+    valid, calls = torch.tensor([True, False, True]), torch.full((3,), 10)
+    ledger.enter(
+        rows, torch.ones_like(problem.solution), valid, calls, torch.zeros(3), torch.tensor([-0.1, -0.2, -5.0])
+    )
+    assert ledger.open().tolist() == [2]  # whether a board is valid plays no part
+    ledger.enter(
+        torch.tensor([2]),
+        torch.zeros(1, 16, dtype=torch.long),
+        valid[:1],
+        calls[:1],
+        torch.zeros(1),
+        torch.tensor([-9.0]),
+    )
+    assert ledger.open().tolist() == [2]
+    assert ledger.boards[2].tolist() == [1] * 16  # the more believed of the two
+    assert ledger.calls.tolist() == [10, 10, 20]
+
+
+@pytest.fixture(scope="module")
+def mini() -> Solver:
+    return letgo.load("sudoku-mini", device="cpu")
+
+
+def drawn(mini: Solver, count: int = 60) -> Problem:
+    return letgo.data.source.source_of(mini.task).draw("valid", "4", count, 0)
+
+
+def test_trying_again_until_sure_ends_in_believed_boards(mini: Solver):
+    """With few steps many first tries fail; belief alone, no rule, tells which to try again."""
+    problem, sampler = drawn(mini), Sampler("tweedie", 5)
+    report = evaluate(mini, problem, sampler, passes=12, sure=-0.1)
+    once = evaluate(mini, problem, sampler)
+    assert report.first_try.value == once.validity.value < 0.9
+    assert report.validity.value > 0.95
+    assert report.believed_wrong.value <= 0.05
+    assert report.calls == int(report.outcomes.columns["calls_per_instance"].values.sum()) < 12 * 13 * 60
+    assert report.settings["sure"] == -0.1
+    never = evaluate(mini, problem, sampler, passes=2, sure=0.0)  # a self-likelihood is 0 at most
+    assert never.believed.value == 0
+    assert never.calls == 2 * 60 * (5 + 8)
+    part = problem[20:40]
+    alone = evaluate(
+        mini, Problem(part.solution, part.given, None, torch.arange(20, 40)), sampler, passes=12, sure=-0.1
+    )
+    assert torch.equal(alone.outcomes.columns["calls_per_instance"].values[:, 0],
+                       report.outcomes.columns["calls_per_instance"].values[20:40, 0])  # fmt: skip
+
+
+def test_the_mark_lies_between_right_and_wrong_boards(mini: Solver):
+    table = find_sure(mini, drawn(mini, 120), Sampler("tweedie", 5))
+    assert table["wrong"]["most"] < table["best"]["sure"] < table["right"]["tenth"] <= 0
+    with pytest.raises(LetgoError, match="too few"):
+        find_sure(mini, drawn(mini, 20), Sampler("tweedie", 50))
+
+
+def test_a_model_without_a_mark_says_so(mini: Solver):
+    assert mini.sure is None
+    with pytest.raises(LetgoError, match="--belief"):
+        letgo.evaluate("sudoku-mini", count=4, passes=2, until_sure=True, device="cpu")
+
+
+HARDEST = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."  # Arto Inkala, 2012
+
+
+def test_what_the_first_model_leaves_unsolved_goes_on_to_the_looped_one(capsys: pytest.CaptureFixture[str]):
+    """This puzzle is known to have one solution; `sudoku` does not find it at its first try."""
+    solution = "812753649943682175675491283154237896369845721287169534521974368438526917796318452"
+    assert main(["solve", HARDEST, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["board"], answer["model"]) == (solution, "sudoku-extreme-looped")
+    assert answer["calls"] > 200
+    assert main(["solve", HARDEST, "--model", "sudoku", "--tries", "1"]) == 1
+    assert capsys.readouterr().out.split() == ["unsolved"]
+    assert main(["solve", "sudoku-extreme-looped", HARDEST, "--no-verify", "--tries", "24", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["board"] == solution
+    assert alone["belief"] > letgo.load("sudoku-extreme-looped").sure > -1
