@@ -59,3 +59,16 @@ def svg(task: Task, problem: Problem, panels: list[tuple[str, str, Symbols | Non
         + "\n".join(boards)
         + "\n</svg>\n"
     )
+
+
+class Picture:
+    """The same for a notebook, which draws it."""
+
+    def __init__(self, task: Task, problem: Problem, panels: list[tuple[str, str, Symbols | None]]):
+        self.text = svg(task, problem, panels)
+
+    def _repr_svg_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return "<boards, side by side>"

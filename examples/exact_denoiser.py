@@ -12,8 +12,8 @@ import argparse
 import torch
 
 from letgo.codecs import OneHot
+from letgo.estimates import Estimate, rate
 from letgo.kernels import Rule
-from letgo.metrics import Rate
 from letgo.models.denoiser import ExactDenoiser
 from letgo.paths import CosinePath
 from letgo.pinning import Clues
@@ -45,9 +45,9 @@ def last_step(problem: Problem, rule: Rule, steps: int, seed: int, conditioned: 
     return last
 
 
-def show(rate: Rate) -> str:
-    low, high = rate.interval95
-    return f"{rate.value:.3f} [{low:.3f}, {high:.3f}]"
+def show(share: Estimate) -> str:
+    low, high = share.interval95
+    return f"{share.value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def print_table(count: int, steps: int, seed: int, conditioned: bool) -> None:
@@ -58,7 +58,8 @@ def print_table(count: int, steps: int, seed: int, conditioned: bool) -> None:
         for clues in CLUES:
             problem = puzzles(count, clues, seed)
             last = last_step(problem, Sampler(name, **SETTINGS.get(name, {})).build(), steps, seed, conditioned)
-            row.append(show(Rate.of(TASK.validate(CODEC.decode(last.x), problem))))
+            valid = TASK.validate(CODEC.decode(last.x), problem)
+            row.append(show(rate(int(valid.sum()), count)))
         print(f"| {name} | " + " | ".join(row) + " |", flush=True)
 
 
