@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -14,11 +15,14 @@ from letgo.models import NETWORKS
 from letgo.objectives import OBJECTIVES, Objective
 from letgo.paths import PATHS, Path
 from letgo.registry import choose
+from letgo.shapes import CellMask, Symbols
 from letgo.tasks import Task
+from letgo.typed import Between, Count, Natural, Positive, Share, check, check_options
 
 # A task of one's own: how the network and its training grow with the number of cells; beyond, the paper's.
 SMALL = {"width": 48, "depth": 3, "heads": 3, "hidden": 96}
 MIDDLE = {"width": 96, "depth": 4, "heads": 6, "hidden": 192}
+SampleSteps = Annotated[int, Between(1, 1_000_000)]
 SIZES: dict[int, dict[str, Any]] = {
     16: {"network_options": SMALL, "steps": 2_000, "learning_rate": 2e-3, "warmup": 100, "batch": 64, "boards": 2_000,
          "sample_steps": 50},
@@ -42,33 +46,33 @@ class Config:
     network_options: dict[str, Any] = field(default_factory=dict)
     objective: str = "self-correction"
     objective_options: dict[str, Any] = field(default_factory=dict)
-    simple_weight: float = 0.1  # lambda_simple
+    simple_weight: Positive = 0.1  # lambda_simple
     full_gradient: bool = False  # Algorithm 2 to the letter instead of App. C's cheaper form
-    batch: int = 256
-    steps: int = 2_000_000
+    batch: Count = 256
+    steps: Natural = 2_000_000
     optimizer: str = "adam"  # or 'muon', for the blocks' matrices
-    learning_rate: float = 1e-3
-    warmup: int = 2_000
-    decay: float = 0.0  # share of the steps, at the end, over which the learning rate falls linearly to 0
+    learning_rate: Positive = 1e-3
+    warmup: Natural = 2_000
+    clip_norm: Positive = 0.0  # the gradient's norm is cut to this; 0: never
+    decay: Share = 0.0  # share of the steps, at the end, over which the learning rate falls linearly to 0
     precision: str = "auto"  # bf16 on a GPU, fp32 elsewhere
-    ema: float = 0.9999
-    seed: int = 0
+    ema: Share = 0.9999
+    seed: Annotated[int, Between(0, 2**32 - 1)] = 0
     init: str | None = None  # a model whose weights the run starts from
-    boards: int = 1_000_000  # training instances to generate or, of a file sampled by source, to draw
+    boards: Count = 1_000_000  # training instances to generate or, of a file sampled by source, to draw
     masks: str = "random"  # or 'data': the clues that come with each instance
-    symmetries: bool = False  # train on every image of an instance under the task's symmetries
-    sample_steps: int = 200
+    symmetries: bool = False  # train on images of an instance under the task's symmetries: all of them, or drawn ones
+    sample_steps: SampleSteps = 200
+    sample_rule: str | None = None  # the rule that suits the model best; None: its path's
     weights: str = "ema"  # which of the two model.safetensors holds; 'raw' where validation preferred it
 
     @staticmethod
     def from_dict(values: Any) -> Config:
         """Read a configuration of JSON; fields that were not there yet when it was written have their defaults."""
-        if not isinstance(values, dict):
-            raise LetgoError(f"not a letgo configuration: {type(values).__name__} instead of an object")
-        other = sorted(set(values) - {f.name for f in fields(Config)})
-        if other or not {"name", "task"} <= set(values):
-            raise LetgoError(f"not a letgo configuration: {'unknown ' + ', '.join(other) if other else 'no task'}")
-        return Config(**values)
+        values = check(values, Config, "not a letgo configuration")
+        usual = {f.name: f.default for f in fields(Config)}
+        plain: dict[str, Any] = {k: float(v) if isinstance(usual[k], float) else v for k, v in values.items()}
+        return Config(**plain)  # JSON may say 1 for 1.0
 
     @staticmethod
     def for_task(task: Task, **changes: Any) -> Config:
@@ -89,18 +93,33 @@ class Config:
         return asdict(self)
 
     def build_task(self) -> Task:
-        return tasks.get(self.task, **self.task_options)
+        row = tasks.find(self.task)
+        options = self.task_options if row is None else self._options("task", tasks.resolve(row.build))
+        return tasks.get(self.task, **options)
+
+    def _options(self, kind: str, make: Callable[..., Any]) -> dict[str, Any]:
+        return check_options(getattr(self, f"{kind}_options"), make, f"{kind}_options")
+
+    def build_image(self) -> Callable[[Symbols, CellMask], tuple[Symbols, CellMask]] | None:
+        """Return what draws a board's image under a symmetry, where training wants that and it is drawn."""
+        task = self.build_task()
+        return task.random_images if self.symmetries and task.draws_images else None
 
     def build_codec(self) -> Codec:
-        return choose("codec", CODECS, self.codec)(self.build_task().symbols, **self.codec_options)
+        make = choose("codec", CODECS, self.codec)
+        return make(self.build_task().symbols, **self._options("codec", make))
 
     def build_path(self) -> Path:
-        return choose("path", PATHS, self.path)(**self.path_options)
+        make = choose("path", PATHS, self.path)
+        return make(**self._options("path", make))
 
     def build_model(self) -> nn.Module:
-        make = choose("network", NETWORKS, self.network)
-        return make(self.build_codec().dim, self.build_task(), **self.network_options)
+        make, codec = choose("network", NETWORKS, self.network), self.build_codec()
+        network = make(codec.dim, self.build_task(), **self._options("network", make))
+        if getattr(network, "one_hot", False) and not codec.one_hot:
+            raise LetgoError(f"network '{self.network}' answers with probabilities; it needs codec one-hot")
+        return network
 
     def build_objective(self) -> Objective:
         make = choose("objective", OBJECTIVES, self.objective)
-        return make(self.simple_weight, self.full_gradient, **self.objective_options)
+        return make(self.simple_weight, self.full_gradient, **self._options("objective", make))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
 import os
+import pickletools
+import re
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,12 +24,67 @@ from safetensors.torch import save
 from torch import Tensor
 
 from letgo.config import Config
-from letgo.data.files import written_atomically
+from letgo.data.files import import_hub, regular_file, written_atomically
 from letgo.errors import LetgoError, unknown
 from letgo.presets import PRESETS
 from letgo.tasks import TASKS
+from letgo.typed import Between, Count, Natural, Positive, Share, check
 
 Weights = dict[str, Tensor]
+MOST_JSON = 4 << 20  # bytes of a configuration, a card or a table of settings
+# All that a pickle of plain tensors calls for.
+PLAIN = {"collections OrderedDict", "torch FloatStorage", "torch._utils _rebuild_tensor_v2"}
+
+
+class Moments(TypedDict):
+    """What the optimiser knows."""
+
+    step: Positive
+    exp_avg: Weights
+    exp_avg_sq: Weights
+
+
+class State(TypedDict):
+    """What `state.pt` holds: all that a run needs to go on."""
+
+    step: Natural
+    config: dict[str, Any]
+    raw: Weights
+    ema: Weights
+    optimizer: Moments
+    loss_sum: Weights
+    logged: Natural
+    seconds: NotRequired[Positive]
+    instances: NotRequired[int]
+
+
+class Setting(TypedDict):
+    """The settings of a rule."""
+
+    sigma: Annotated[float, Between(0, 1e6)]
+    tau_start: NotRequired[Share | None]
+
+
+class Belief(TypedDict):
+    """From where on a board is believed."""
+
+    sure: float | None
+
+
+class Tuning(TypedDict):
+    """What is read of a table of `letgo tune`."""
+
+    best: Setting | Belief
+    steps: NotRequired[Count]
+
+
+class Card(TypedDict, total=False):
+    """What is read of a model's card."""
+
+    summary: str
+    sha256: str
+    generation_rule: str | None
+    then: str | None  # the model that takes over what this one has not solved at its first try
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -81,18 +141,35 @@ def _lock(folder: Path, wait: bool) -> int | None:
     return handle
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = MOST_JSON) -> Any:
+    if not path.exists():
+        raise LetgoError(f"{path} is missing; is {path.parent} a letgo run folder?")
+    regular_file(path, most)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LetgoError(f"{path} is missing; is {path.parent} a letgo run folder?") from None
-    except (OSError, ValueError) as error:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(values, ensure_ascii=False).encode()  # half a character could not be written again
+        return values
+    except (OSError, ValueError, RecursionError) as error:
         raise LetgoError(f"{path} is not readable JSON ({error}); restore it or start a new run") from None
 
 
 def weights_bytes(weights: Weights, dtype: torch.dtype | None = None) -> bytes:
     tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in weights.items()}
-    return save(tensors, metadata={"format": "pt"})
+    plain = save(tensors)
+    start = 8 + int.from_bytes(plain[:8], "little")
+    about = {"format": "pt", "crc32": _checksum(tensors)}  # `save` itself writes these two in a random order
+    header = json.dumps({"__metadata__": about, **json.loads(plain[8:start])}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + plain[start:]
+
+
+def _checksum(weights: Weights) -> str:
+    """CRC-32 of names, types, shapes and bits: safetensors has none of its own."""
+    crc = 0
+    for name, value in sorted(weights.items()):
+        crc = zlib.crc32(f"{name} {value.dtype} {[*value.shape]}".encode(), crc)
+        crc = zlib.crc32(value.contiguous().flatten().view(torch.uint8).numpy().tobytes(), crc)
+    return f"{crc:08x}"
 
 
 def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
@@ -101,15 +178,20 @@ def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None)
 
 
 def load_weights(path: Path, prefix: str = "") -> Weights:
-    """Read the tensors whose name starts with `prefix`, as float32."""
+    """Read the tensors whose name starts with `prefix`, as float32; all are compared with the checksum, if any."""
+    if not path.exists():
+        raise LetgoError(f"{path} is missing; train first, or name another model")
+    regular_file(path)
     try:
         with safe_open(path, framework="pt") as file:
-            names = [k for k in file.keys() if k.startswith(prefix)]  # noqa: SIM118  (not a dict)
-            return {k.removeprefix(prefix): file.get_tensor(k).float() for k in names}
-    except FileNotFoundError:
-        raise LetgoError(f"{path} is missing; train first, or name another model") from None
-    except (OSError, SafetensorError) as error:
-        raise LetgoError(f"{path} is not a safetensors file, or is cut short ({error}); copy it again") from None
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            checksum = (file.metadata() or {}).get("crc32")
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0][:80]
+        raise LetgoError(f"{path} is not a safetensors file, or is cut short ({reason}); copy it again") from None
+    if checksum not in (None, _checksum(tensors)):
+        raise LetgoError(f"{path} is damaged: its checksum differs; copy it again, or train it anew")
+    return {name.removeprefix(prefix): value.float() for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -120,7 +202,9 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any]:
+    regular_file(path)
     try:
+        _check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a foreign or truncated file
         reason = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
@@ -128,9 +212,30 @@ def load_state(path: Path) -> dict[str, Any]:
             f"{path} is not a training state, or is cut short ({reason}); "
             "restore it, or start again in another --out folder"
         ) from None
-    if not isinstance(state, dict) or not {"step", "config", "raw", "ema", "optimizer"} <= set(state):
-        raise LetgoError(f"{path} is not a letgo training state; restore it, or start again in another --out folder")
+    try:
+        check(state, State, f"{path} is not a letgo training state")
+        Config.from_dict(state["config"])
+        if any(value.dim() for value in state["loss_sum"].values()):
+            raise LetgoError(f"{path} is not a letgo training state: loss_sum holds other things than numbers")
+    except LetgoError as error:
+        where = "" if str(path) in str(error) else f"{path}: "
+        raise LetgoError(f"{where}{error}; restore it, or start again in another --out folder") from None
     return state
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse an archive that is damaged, which torch would not notice, or that unpacks to more than itself."""
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        unpacked, size = sum(entry.file_size for entry in entries), path.stat().st_size
+        if unpacked > size or any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError(f"{size:,} bytes that unpack to {unpacked:,}")
+        if (damaged := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {damaged} differs")
+        pickled = archive.read(next(entry for entry in entries if entry.filename.endswith("/data.pkl")))
+        called = {str(what) for code, what, _ in pickletools.genops(pickled) if "GLOBAL" in code.name}
+        if called - PLAIN:
+            raise ValueError(f"it holds more than plain tensors: {min(called - PLAIN)}")
 
 
 @dataclass
@@ -262,12 +367,12 @@ class Run:
 
         What was found for another model goes before that does.
         """
-        data, known = weights_bytes(self.weights(step, kind)), self.validation
-        if self.model.exists() and self.model.read_bytes() != data:
+        weights, known = self.weights(step, kind), self.validation
+        here = load_weights(self.model) if _reads(load_weights, self.model) else {}
+        if self.model.exists() and _checksum(here) != _checksum(weights):
             self._forget()
-        with written_atomically(self.model) as file:
-            file.write(data)
         write_json(self.folder / "config.json", {**self.config.as_dict(), "weights": kind})
+        save_weights(self.model, weights)
         if because is not None:
             write_json(self.folder / "validation.json", {**known, "step": step, "weights": kind, **because})
 
@@ -278,13 +383,13 @@ class Run:
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
         """Return what `letgo tune` found for a rule in this regime, or else in the usual one; or nothing."""
         paths = (self.tuning_file(rule, kind) for kind in (regime, None))
-        path = next((path for path in paths if path.is_file()), None)
+        path = next((path for path in paths if os.path.isfile(path)), None)  # no name is too long to ask
         if path is None:
             return {}
-        table = read_json(path)
-        if not isinstance(table, dict) or not _is_setting(table.get("best")):
-            raise LetgoError(f"{path} holds no tuned settings; run `letgo tune` again, or give --sigma")
-        return table
+        try:
+            return check(read_json(path), Tuning, f"{path} holds no tuned settings")
+        except LetgoError as error:
+            raise LetgoError(f"{error}; run `letgo tune` again") from None
 
     def save_tuning(self, rule: str, regime: str | None, table: dict[str, Any]) -> None:
         write_json(self.tuning_file(rule, regime), table)
@@ -372,12 +477,6 @@ def _step_of(line: str) -> float:
         return math.inf
 
 
-def _is_setting(best: object) -> bool:
-    """Whether this holds a sigma, and a tau_start where the rule has one."""
-    numbers = [best.get("sigma"), best.get("tau_start")] if isinstance(best, dict) else [None]
-    return type(numbers[0]) in (int, float) and type(numbers[-1]) in (int, float, type(None))
-
-
 def shipped() -> list[str]:
     folder = resources.files("letgo") / "shipped"
     if not folder.is_dir():
@@ -408,7 +507,7 @@ def locate(model: str) -> tuple[Path, int | None]:
     if model.startswith("hub:"):
         return _from_hub(model.removeprefix("hub:")), None
     folder, _, step = model.rpartition("@")
-    name, at = (folder, int(step)) if folder and step.isdigit() else (model, None)
+    name, at = (folder, int(step)) if folder and re.fullmatch("[0-9]{1,18}", step) else (model, None)
     if at is not None and own_name(name) in shipped():
         raise LetgoError(f"the shipped model '{folder}' keeps no steps; leave @{step} out, or name a run folder")
     if is_folder(Path(name)):
@@ -431,45 +530,86 @@ def is_folder(path: Path) -> bool:
 
 def _from_hub(identifier: str) -> Path:
     try:
-        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+        hub = import_hub()
     except ImportError:
         raise LetgoError(f"hub:{identifier} needs the hub extra: pip install 'letgo[hub]'") from None
     try:
-        return Path(snapshot_download(identifier, allow_patterns=["*.json", "*.safetensors", "*.md"], etag_timeout=5))
+        return Path(
+            hub.snapshot_download(identifier, allow_patterns=["*.json", "*.safetensors", "*.md"], etag_timeout=5)
+        )
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LetgoError(f"cannot fetch hub:{identifier}: {reason}; are you online?") from None
 
 
-def _build(path: Path) -> tuple[Config, torch.nn.Module]:
-    values = read_json(path)
+@contextmanager
+def _faults_of(path: Path) -> Iterator[None]:
+    """What no network, codec or path takes, as a fault of the configuration."""
     try:
-        config = Config.from_dict(values)
-        return config, config.build_model()
+        yield
     except (LetgoError, ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__  # an option or a value that no network has
+        reason = str(error).partition("\n")[0] or type(error).__name__
         if "memory" in reason:
             raise
         raise LetgoError(f"{path}: {reason}; restore the file, or use another run") from None
 
 
+def _shapes(config: Config) -> dict[str, torch.Size] | None:
+    """The shapes of a network's weights, which take no memory; None where it cannot be built without."""
+    try:
+        with torch.device("meta"):
+            return {name: value.shape for name, value in config.build_model().state_dict().items()}
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """Return what `card.json` says of a model, where its folder has one."""
+    path = folder / "card.json"
+    try:
+        return check(read_json(path), Card, f"{path} is no model's card") if path.is_file() else {}
+    except LetgoError as error:
+        raise LetgoError(f"{error}; restore it, or delete it") from None
+
+
+def _check_card(folder: Path) -> None:
+    """A card names the weights that it was written for."""
+    expected, path = read_card(folder).get("sha256"), folder / "model.safetensors"
+    if expected is not None and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+        raise LetgoError(f"{path} is damaged, or not what its card.json was written for; copy both again")
+
+
 def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
     """Load a network in eval mode with its weights, and return the folder it came from."""
     folder, step = locate(model)
-    config, network = _build(folder / "config.json")
-    if step is None:
-        weights = load_weights(folder / "model.safetensors")
-    else:
-        path = folder / "checkpoints" / f"{step}.safetensors"
-        if not path.is_file():
-            steps = ", ".join(map(str, _kept_steps(folder))) or "none"
-            raise LetgoError(f"{folder} keeps no step {step}; it has {steps}")
-        weights = load_weights(path, "ema.")
+    path = folder / "config.json"
+    values = read_json(path)
+    with _faults_of(path):
+        config = Config.from_dict(values)
+        config.build_path()
+        shapes = _shapes(config)
+    weights = _weights_of(folder, step)
+    misfit = LetgoError(
+        f"the weights in {folder} do not fit its config.json ({config.name}: {config.network}); "
+        "the two come from different runs"
+    )
+    if shapes is not None and shapes != {name: value.shape for name, value in weights.items()}:
+        raise misfit  # before the network takes any memory
+    with _faults_of(path):
+        network = config.build_model()
     try:
         network.load_state_dict(weights)
     except RuntimeError:
-        raise LetgoError(
-            f"the weights in {folder} do not fit its config.json ({config.name}: {config.network}); "
-            "the two come from different runs"
-        ) from None
+        raise misfit from None
     return config, network.eval(), folder
+
+
+def _weights_of(folder: Path, step: int | None) -> Weights:
+    if step is None:
+        _check_card(folder)
+        return load_weights(folder / "model.safetensors")
+    path = folder / "checkpoints" / f"{step}.safetensors"
+    if not path.is_file():
+        steps = ", ".join(map(str, _kept_steps(folder))) or "none"
+        raise LetgoError(f"{folder} keeps no step {step}; it has {steps}")
+    return load_weights(path, "ema.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from letgo.tasks.task import Task
 
 def check(path: FilePath, task_name: str | None = None, size: int | None = None, sample: int = 200) -> dict[str, Any]:
     """Read all of it; the first fault is a LetgoError, no fault is a report."""
-    if str(path) != STDIN and mnist.looks_like_idx(path):
+    if str(path) != STDIN and ("-ubyte" in Path(path).name or mnist.idx_magic(path) in (mnist.IMAGES, mnist.LABELS)):
         return _check_idx(path)
     task = _task_of(path, task_name, size)
     return {"file": place(path), "format": file_kind(path), "task": task.name, **source_of(task).inspect(path, sample)}
@@ -37,15 +38,10 @@ def _task_of(path: FilePath, name: str | None, size: int | None) -> Task:
         return sized_task(name or meta["task"], size or meta["size"])
     if kind == "csv":
         question = first_question(path)
-        name = name or ("sudoku-extreme" if set(question) <= set("0123456789.") else "maze")
-        return sized_task(name, size or (_side(question) if name == "maze" else None))
+        name, side = name or ("sudoku-extreme" if set(question) <= set("0123456789.") else "maze"), isqrt(len(question))
+        square = side >= 3 and side**2 == len(question)  # else the reader says what is wrong with the row
+        return sized_task(name, size or (side if name == "maze" and square else None))
     return sized_task(name or "sudoku", size)
-
-
-def _side(question: str) -> int | None:
-    """Of a square maze; none if the first row is broken, so that the reader says what is wrong with it."""
-    side = isqrt(len(question))
-    return side if side >= 3 and side**2 == len(question) else None
 
 
 def _check_idx(path: FilePath) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The CSV layout that Sudoku-Extreme and Maze-Hard share: `source,question,answer,rating`."""
+"""The CSV layout that Sudoku-Extreme and Maze-Hard share: `source,question,answer,rating`.
+
+Other files have the same columns by other names (Kaggle's Sudokus: `quizzes,solutions`), in any order among others.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from letgo.data.files import FilePath, open_csv, place
+from letgo.data.files import FilePath, lines_of, open_csv, place
 from letgo.errors import LetgoError
 
 HEADER = ["source", "question", "answer", "rating"]
+ALSO = {  # what else a column is called
+    "question": ("question", "questions", "quizzes", "quiz", "puzzle", "puzzles", "problem"),
+    "answer": ("answer", "answers", "solutions", "solution"),
+}
 ILLEGAL = 255  # what `alphabet` gives for a character that may not occur
 ROWS_AT_ONCE = 1 << 15  # enough to keep numpy busy, little enough to keep 3.8M rows out of memory as strings
 
@@ -50,8 +57,8 @@ def check_clues(question: Cells, answer: Cells, legal: Cells, letters: str) -> N
     """Refuses an answer that is not legal where the question has a clue, or where it is open."""
     if not legal.all():
         row, cell = divmod(int((~legal).argmax()), legal.shape[1])
-        asked, found = letters[question[row, cell]], letters[answer[row, cell]]
-        raise LetgoError(f"answer, cell {cell + 1}: {found!r} where the question has {asked!r}")
+        clue, symbol = letters[question[row, cell]], letters[answer[row, cell]]
+        raise LetgoError(f"answer, cell {cell + 1}: {symbol!r} where the question has {clue!r}")
 
 
 def whole_numbers(column: str, texts: Sequence[str]) -> Int[np.ndarray, "rows"]:
@@ -73,21 +80,42 @@ def read_columns(path: FilePath, parse: Callable[[list[Row]], T]) -> list[T]:
 
 def first_question(path: FilePath) -> str:
     """The first row's puzzle, whose length tells a Sudoku from a maze."""
+    return next((row[1] for _, row in questions(path)), "")
+
+
+def questions(path: FilePath) -> Iterator[tuple[int, Row]]:
+    """Every row with its line number; the answer may be missing."""
     for rows in _chunks(path, rows_at_once=1):
-        return rows[0][1][1] if len(rows[0][1]) > 1 else ""
-    return ""
+        yield rows[0]
+
+
+def _places(path: FilePath, header: Row) -> list[int | None]:
+    """Where the columns of HEADER stand; all but the question may be missing."""
+    names = [name.strip().lower() for name in header]
+    wanted = [ALSO.get(column, (column,)) for column in HEADER]
+    places = [next((names.index(name) for name in also if name in names), None) for also in wanted]
+    if places[1] is None:
+        found = ascii(",".join(header))[:60]
+        expected = f"expected the header {','.join(HEADER)}, or at least one like quizzes,solutions"
+        raise LetgoError(f"{place(path, 1)}: {expected}, got {found}")
+    return places
 
 
 def _chunks(path: FilePath, rows_at_once: int) -> Iterator[list[tuple[int, Row]]]:
-    """Rows with their line numbers; blank lines are passed over."""
+    """Rows with their line numbers, in the order of HEADER; blank lines are passed over."""
     with open_csv(path) as text:
-        reader = csv.reader(text)
+        reader = csv.reader(lines_of(path, text))
         try:
             header = next(reader, [])
-            if header != HEADER:
-                found = ascii(",".join(header))[:60]
-                raise LetgoError(f"{place(path, 1)}: expected the header {','.join(HEADER)}, got {found}")
-            numbered = ((reader.line_num, row) for row in reader if row)
+            places = _places(path, header)
+
+            def ordered(row: Row) -> Row:
+                if len(row) != len(header):
+                    expected = f"expected {len(header)} columns ({','.join(header)})"
+                    raise LetgoError(f"{place(path, reader.line_num)}: {expected}, got {len(row)}")
+                return ["" if at is None else row[at] for at in places]
+
+            numbered = ((reader.line_num, ordered(row)) for row in reader if row)
             while rows := list(islice(numbered, rows_at_once)):
                 yield rows
         except csv.Error as fault:
@@ -97,9 +125,6 @@ def _chunks(path: FilePath, rows_at_once: int) -> Iterator[list[tuple[int, Row]]
 def _parse_rows(path: FilePath, rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> T:
     """Parses all rows at once; a fault is looked for by halves, so that checks are written once, for many rows."""
     try:
-        for _, row in rows:
-            if len(row) != len(HEADER):
-                raise LetgoError(f"expected {len(HEADER)} columns ({','.join(HEADER)}), got {len(row)}")
         return parse([row for _, row in rows])
     except LetgoError as fault:
         if len(rows) == 1:

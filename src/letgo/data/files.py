@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import stat
 import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
+from importlib import import_module
+from itertools import count
 from pathlib import Path
-from typing import IO, BinaryIO, TextIO, cast
+from typing import IO, Any, BinaryIO, TextIO, cast
 
 from letgo.errors import LetgoError
 
@@ -48,6 +52,76 @@ def _faults_of(path: FilePath) -> Iterator[None]:
         raise LetgoError(f"{place(path)}: {fault.strerror or fault}; check the disk and the permissions") from None
 
 
+MOST_RATIO, SMALL = 64, 16 << 20  # an archive unpacks to this many times its size, and to so many bytes anyway
+MOST_LINE = 1 << 20  # bytes
+MOST_EMPTY = 100_000  # lines
+
+
+def regular_file(path: FilePath, most: int | None = None) -> int:
+    """Return the size of a file; a pipe, a device and what is too large is refused before it is read."""
+    if "\0" in str(path):
+        raise LetgoError(f"{place(path)}: no file has such a name; check the path")
+    with _faults_of(path):
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError
+    if not stat.S_ISREG(status.st_mode):
+        raise LetgoError(f"{place(path)}: not a regular file; save it to one, or pipe puzzles in with '-'")
+    if most is not None and status.st_size > most:
+        raise LetgoError(f"{place(path)}: {status.st_size:,} bytes, where at most {most:,} are expected; name another")
+    return status.st_size
+
+
+def refuse_bomb(path: FilePath, packed: int, unpacked: int) -> None:
+    """Refuse what unpacks to far more than its own size, before it does."""
+    if unpacked > SMALL + MOST_RATIO * packed:
+        raise LetgoError(
+            f"{place(path)}: {packed:,} bytes that unpack to {unpacked:,} or more; unpack it yourself if you trust it"
+        )
+
+
+class _Unpacked(gzip.GzipFile):
+    """A gzip stream that stops where it becomes a bomb."""
+
+    path: FilePath = ""
+    packed = done = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        whole = size is None or size < 0
+        data = super().read(SMALL + MOST_RATIO * self.packed + 1 - self.done if whole else size)
+        self._count(len(data))
+        return data
+
+    def read1(self, size: int = -1) -> bytes:
+        data = super().read1(size)
+        self._count(len(data))
+        return data
+
+    def readline(self, size: int | None = -1) -> bytes:
+        data = super().readline(size)
+        self._count(len(data))
+        return data
+
+    def _count(self, more: int) -> None:
+        self.done += more
+        refuse_bomb(self.path, self.packed, self.done)
+
+
+def lines_of(path: FilePath, stream: Any) -> Iterator[Any]:
+    """Its lines, none of them endless, and not endlessly many that are empty."""
+    empty = 0
+    for number in count(1):
+        line = stream.readline(MOST_LINE)
+        if not line:
+            return
+        if len(line) == MOST_LINE:
+            raise LetgoError(f"{place(path, number)}: longer than {MOST_LINE:,} characters; expected a puzzle per line")
+        empty += line.isspace()
+        if empty > MOST_EMPTY:
+            raise LetgoError(f"{place(path, number)}: more than {MOST_EMPTY:,} empty lines; name another file")
+        yield line
+
+
 @contextmanager
 def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
     """The bytes of a file ('-': standard input), unpacked if its first two bytes, not its name, say gzip."""
@@ -55,14 +129,28 @@ def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
         standard = str(path) == STDIN
         if standard and sys.stdin is None:
             raise LetgoError(f"{place(path)}: it is closed; pipe the puzzles in, or name a file")
+        size = 0 if standard else regular_file(path)
         raw = sys.stdin.buffer if standard else Path(path).open("rb")  # noqa: SIM115 (closed below)
         try:
             buffered = cast(io.BufferedReader, raw)
             packed = buffered.peek(2)[:2] == GZIP_MAGIC
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=buffered)) if packed else buffered
+            unpacked = _Unpacked(fileobj=buffered) if packed else None
+            if unpacked is not None:
+                unpacked.path, unpacked.packed = path, size if not standard else sys.maxsize
+            yield cast(BinaryIO, unpacked) if unpacked is not None else buffered
         finally:
             if not standard:
                 raw.close()
+
+
+def import_hub() -> Any:
+    """The hub's client without its telemetry: letgo reports nothing, so neither does its transport."""
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    hub = import_module("huggingface_hub")
+    with suppress(ImportError):
+        constants: Any = import_module("huggingface_hub.constants")
+        constants.HF_HUB_DISABLE_TELEMETRY = True  # somebody may have imported it before
+    return hub
 
 
 @contextmanager
@@ -138,6 +226,7 @@ def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     with _faults_of(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
         try:
             with temporary.open("wb") as file:
                 yield file
@@ -147,3 +236,23 @@ def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
         except BaseException:  # Ctrl-C too leaves nothing behind
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what processes began to write here that were killed."""
+    for part in target.parent.glob(f".{escape(target.name)}.*.part"):
+        writer = part.name.split(".")[-2]
+        if writer.isdecimal() and not _runs(int(writer)):
+            part.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    if os.name != "posix":  # where signal 0 is no question
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

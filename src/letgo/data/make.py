@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ def make(
     """`count` solved instances, all from the seed; `regime` as in Table 2."""
     source, rng = source_of(task), np.random.default_rng(seed)
     regime = regime or source.usual
+    source.check_memory(count)
     at_once, parts = source.at_once(regime), []
     for start in range(0, count, at_once):
         parts.append(source.generate("test", regime, min(at_once, count - start), rng))
@@ -40,13 +40,16 @@ def save(path: FilePath, problem: Problem, task: Task, meta: dict[str, Any], for
     """By suffix: .npz for all, .csv for Sudoku and mazes in their data sets' layout, .txt for puzzles."""
     check_suffix(path, task)
     refuse_to_overwrite(path, force)
-    with written_atomically(path) as file, _packed(path, file) as stream:
-        if file_kind(path) == "npz":
-            write_npz(stream, problem, meta)
-        elif file_kind(path) == "csv":
-            stream.write(_csv(problem, task, f"letgo_{meta['regime']}").encode())
-        else:
-            stream.write("".join(f"{line}\n" for line in task.format_clues(problem)).encode())
+    stream = io.BytesIO()
+    if file_kind(path) == "npz":
+        write_npz(stream, problem, meta)
+    elif file_kind(path) == "csv":
+        stream.write(_csv(problem, task, f"letgo_{meta['regime']}").encode())
+    else:
+        stream.write("".join(f"{line}\n" for line in task.format_clues(problem)).encode())
+    content, packed = stream.getvalue(), str(path).lower().endswith(".gz")
+    with written_atomically(path) as file:  # gzip without name or time: equal content gives equal bytes
+        file.write(gzip.compress(content, mtime=0) if packed else content)
 
 
 def check_suffix(path: FilePath, task: Task) -> None:
@@ -66,13 +69,3 @@ def _csv(problem: Problem, task: Task, source: str) -> str:
     questions, answers = source_of(task).csv_texts(problem)
     writer.writerows([source, *texts, ""] for texts in zip(questions, answers, strict=True))
     return text.getvalue()
-
-
-@contextmanager
-def _packed(path: FilePath, file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Gzip where the name ends in .gz, without name or time, so that equal content gives equal bytes."""
-    if not str(path).lower().endswith(".gz"):
-        yield file
-        return
-    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as stream:
-        yield cast(IO[bytes], stream)

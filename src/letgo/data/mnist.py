@@ -62,11 +62,6 @@ def idx_magic(path: FilePath) -> int:
         return int.from_bytes(file.read(4), "big")
 
 
-def looks_like_idx(path: FilePath) -> bool:
-    """By its name or, where it has another, by its magic."""
-    return "-ubyte" in Path(path).name or idx_magic(path) in (IMAGES, LABELS)
-
-
 def is_standard(path: FilePath) -> bool:
     """Whether the unpacked bytes are one of the four published files."""
     with open_bytes(path) as file:

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 
 from letgo import tasks
+from letgo.data.columns import questions
 from letgo.data.files import FilePath, file_kind, place
-from letgo.data.puzzles import read_puzzles
+from letgo.data.puzzles import parse_puzzles, read_puzzles
 from letgo.data.store import load_npz, npz_meta
 from letgo.errors import LetgoError, unknown
+from letgo.machine import refuse_beyond_memory
 from letgo.rng import data_rng
 from letgo.tasks.task import Look, Problem, Task, solved
 
@@ -63,6 +65,7 @@ class Source:
         """
         if count < 1:
             raise LetgoError(f"count must be at least 1, got {count}")
+        self.check_memory(count)
         if regime == "valid" and split == "test":
             split = "valid"
         rng = data_rng(seed, split)
@@ -76,6 +79,7 @@ class Source:
         """Training instances: `count` of the task's own, or all of a file's."""
         if self.data is not None:
             return self.split("train")
+        self.check_memory(count)
         return self.generate("train", "train", count, data_rng(seed, "train"))
 
     def validation(self, count: int, seed: int) -> Problem:
@@ -111,6 +115,10 @@ class Source:
             raise LetgoError(
                 f"--data {self.data}: tuning never looks at training instances; give the valid file beside it"
             )
+
+    def check_memory(self, count: int) -> None:
+        """Refuse more instances than can be drawn; a cell is a symbol and whether it is given, twice meanwhile."""
+        refuse_beyond_memory(count, 2 * 9 * self.task.cells, f"instances of {self.task.name}")
 
     def remark(self, regime: str | None) -> str:
         """What a reader of scores should know of these instances."""
@@ -200,6 +208,13 @@ class Source:
     def read_csv(self, path: FilePath) -> Problem:
         raise LetgoError(f"{place(path)}: .csv files hold 9x9 Sudokus or mazes, not {self.task.name}; use .npz or .txt")
 
+    def read_questions(self, path: FilePath) -> Problem:
+        """The puzzles of a .csv alone, whatever else it holds."""
+        texts = [(place(path, line), row[1]) for line, row in questions(path)]
+        if not texts:
+            raise LetgoError(f"{place(path)}: no rows after the header; expected one puzzle per row")
+        return parse_puzzles(texts, self.task)
+
     def csv_texts(self, problem: Problem) -> tuple[list[str], list[str]]:
         """Questions and answers as a .csv has them."""
         return self.task.format_clues(problem), self.task.format(problem.solution, problem)
@@ -207,8 +222,8 @@ class Source:
     def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
         """What is in a file; its first fault is a LetgoError."""
         problem = self.read(path)
-        made = {"made": npz_meta(path)} if file_kind(path) == "npz" else {}
-        return clue_counts(problem.given.numpy()) | made | self.task.facts(problem, sample)
+        meta = {"made": npz_meta(path)} if file_kind(path) == "npz" else {}
+        return clue_counts(problem.given.numpy()) | meta | self.task.facts(problem, sample)
 
     def _folder(self) -> Path | None:
         """None for a file. 'hub' fetches the task's data set first, where it is not there yet."""

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import zipfile
-import zlib
-from typing import IO, Any
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from letgo import tasks
-from letgo.data.files import FilePath, open_bytes, place
+from letgo.data.files import FilePath, open_bytes, place, refuse_bomb
 from letgo.errors import LetgoError
 from letgo.tasks.task import Problem, Task
+from letgo.typed import Between, check
 
 CHECKED_AT_ONCE = 4096  # boards; a maze has 900 cells
 
 
-def write_npz(file: IO[bytes], problem: Problem, meta: dict[str, Any]) -> None:
+class Meta(TypedDict):
+    """What every file says of itself; others may say more."""
+
+    task: str
+    size: Annotated[int, Between(1, 1_000_000)] | None
+
+
+def write_npz(file: BytesIO, problem: Problem, meta: dict[str, Any]) -> None:
     """One byte per cell. The zip holds no time stamps, so the same instances give the same bytes."""
     arrays = {"boards": problem.solution.numpy().astype(np.uint8), "given": problem.given.numpy()}
     if problem.context is not None:
@@ -54,25 +65,53 @@ def npz_meta(path: FilePath) -> dict[str, Any]:
 
 def _meta(path: FilePath, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     try:
-        meta = json.loads(str(arrays["meta"]))
-        return {"task": meta["task"], "size": meta["size"], **meta}
-    except (ValueError, TypeError, KeyError):
+        return check(json.loads(str(arrays["meta"])), Meta, place(path))
+    except (LetgoError, ValueError, RecursionError):
         raise LetgoError(f"{place(path)}: its meta does not say the task and the size; make it again") from None
 
 
 def _arrays(path: FilePath) -> dict[str, np.ndarray]:
-    """The arrays of an .npz; anything pickled is refused by numpy itself."""
-    foreign = f"{place(path)}: not an .npz of `letgo data make`"
-    with open_bytes(path) as file:
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        except (ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
-            raise LetgoError(f"{foreign}, or cut short; make it again") from None
+    arrays = read_arrays(path, ("boards", "given", "meta", "context"))
     for name in ("boards", "given", "meta"):
         if name not in arrays:
-            raise LetgoError(f"{foreign}: it has no array {name!r}")
+            raise LetgoError(f"{place(path)}: not an .npz of `letgo data make`: it has no array {name!r}")
     return arrays
+
+
+def read_arrays(path: FilePath, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of these names, or the first one; anything pickled is refused by numpy itself.
+
+    Whatever an archive of somebody else may hold, it is refused in one line, and before it fills the memory.
+    """
+    with open_bytes(path) as file:
+        try:
+            data = file if file.seekable() and not isinstance(file, gzip.GzipFile) else io.BytesIO(file.read())
+            with zipfile.ZipFile(data) as archive:
+                entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+                wanted = [name for name in (names or [*entries][:1]) if name in entries]
+                refuse_bomb(path, data.seek(0, 2), sum(entries[name].file_size for name in wanted))
+                return {name: _array(archive.read(entries[name])) for name in wanted}
+        except LetgoError:
+            raise
+        except Exception:  # zipfile, its four ways of packing, and numpy's headers each have errors of their own
+            raise LetgoError(f"{place(path)}: not an .npz of `letgo data make`, or cut short; make it again") from None
+
+
+def _array(data: bytes) -> np.ndarray:
+    stream = io.BytesIO(data)
+    array = np.lib.format.read_array(stream, allow_pickle=False)  # it would read a part of what a header promises
+    if stream.read(1) or array.nbytes > len(data):
+        raise ValueError("the header does not fit the data")
+    return of_characters(array)
+
+
+def of_characters(array: np.ndarray) -> np.ndarray:
+    """Return the array; text of numpy may hold numbers that are no characters, or half ones."""
+    if array.dtype.kind == "U":
+        codes = np.frombuffer(array.tobytes(), f"{array.dtype.str[0]}u4")
+        if ((codes > 0x10FFFF) | (codes >> 11 == 0xD800 >> 11)).any():
+            raise ValueError("no characters")
+    return array
 
 
 def _problem(path: FilePath, arrays: dict[str, np.ndarray], task: Task) -> Problem:
@@ -92,8 +131,11 @@ def _context(path: FilePath, arrays: dict[str, np.ndarray], task: Task) -> Tenso
             raise LetgoError(f"{place(path)}: it has no array 'context', {task.context}; make it again")
         return None
     boards = arrays["boards"]
-    if context.ndim != 3 or context.reshape(len(context), -1).shape != boards.shape:
+    square = context.ndim == 3 and context.shape[1] == context.shape[2]
+    if not square or (len(context), context.shape[1] ** 2) != boards.shape:
         raise LetgoError(f"{place(path)}: boards {boards.shape} do not fit their context {context.shape}")
+    if context.dtype.kind not in "buif" or not np.isfinite(context).all():
+        raise LetgoError(f"{place(path)}: its context holds other things than numbers; make it again")
     return torch.from_numpy(context.astype(np.float32))
 
 

@@ -5,9 +5,10 @@ puzzles2_17_clue,2..1....5...8......7.....4.1......(81 characters),2861943759458
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -43,30 +44,18 @@ class SudokuTable:
 
     boards: UInt8[np.ndarray, "rows 81"]  # the answers, symbols 0 .. 8 for the digits 1 .. 9
     given: Bool[np.ndarray, "rows 81"]
-    source_names: tuple[str, ...]
-    source_ids: Int[np.ndarray, "rows"]  # index into source_names
+    sources: np.ndarray  # the name of each row's source
     ratings: Int[np.ndarray, "rows"]  # backtracks of the tdoku solver; -1 where the file has none
 
     def __len__(self) -> int:
         return len(self.boards)
 
     def __getitem__(self, index: slice | np.ndarray) -> SudokuTable:
-        return SudokuTable(
-            self.boards[index],
-            self.given[index],
-            self.source_names,
-            self.source_ids[index],
-            self.ratings[index],
-        )
+        return SudokuTable(self.boards[index], self.given[index], self.sources[index], self.ratings[index])
 
     @property
     def problem(self) -> Problem:
         return Problem(torch.from_numpy(self.boards.astype(np.int64)), torch.from_numpy(self.given.copy()))
-
-    @property
-    def sources(self) -> np.ndarray:
-        """The name of each row's source."""
-        return np.array(self.source_names)[self.source_ids]
 
 
 class Sudokus(Source):
@@ -86,11 +75,10 @@ class Sudokus(Source):
         if file_kind(path) != "csv":
             return super().inspect(path, sample)
         table = read_sudoku_extreme(path)
-        counts = np.bincount(table.source_ids, minlength=len(table.source_names)).tolist()
         chosen = np.random.default_rng(0).permutation(len(table))[: max(sample, 0)]
         return {
             **clue_counts(table.given),
-            "sources": dict(zip(table.source_names, counts, strict=True)),
+            "sources": dict(sorted(Counter(table.sources.tolist()).items())),
             "ratings": _spread(table.ratings[table.ratings >= 0]),
             **self.task.facts(table[chosen].problem, sample),
         }
@@ -123,7 +111,7 @@ class SudokuExtreme(Sudokus):
         table = read_sudoku_extreme(path)
         if lends_rows(Path(path)):
             table = table[: len(table) - held_out(len(table))]
-        made_up = any(name.startswith("generated_") for name in table.source_names)
+        made_up = any(name.startswith("generated_") for name in set(table.sources.tolist()))
         sampled = made_up and all(len(_rows_of(table, group)) for group in SHARES)
         return (sample_by_source(table, count, data_rng(seed, "train")) if sampled else table).problem
 
@@ -149,7 +137,9 @@ class SudokuExtreme(Sudokus):
 
 def read_sudoku_extreme(path: FilePath) -> SudokuTable:
     """Every row of a .csv or .csv.gz, checked: legal cells; the answer keeps the clues and the rules."""
-    return _cat(read_columns(path, _parse))
+    parts = read_columns(path, _parse)
+    columns = ([getattr(part, column.name) for part in parts] for column in fields(SudokuTable))
+    return SudokuTable(*map(np.concatenate, columns))
 
 
 def sample_by_source(table: SudokuTable, count: int, rng: np.random.Generator) -> SudokuTable:
@@ -176,9 +166,8 @@ def _parse(rows: list[Row]) -> SudokuTable:
     given = question != BLANK
     check_clues(question, answer, ~given | (answer == question), "123456789.")
     _check_units(answer)
-    names = tuple(sorted(set(sources)))
-    ids = np.fromiter(map({name: i for i, name in enumerate(names)}.__getitem__, sources), np.int32, len(rows))
-    return SudokuTable(answer, given, names, ids, whole_numbers("rating", ratings))
+    names = np.array([*map(intern, sources)], object)  # few names, each of them held once
+    return SudokuTable(answer, given, names, whole_numbers("rating", ratings))
 
 
 def _check_units(answer: np.ndarray) -> None:
@@ -190,22 +179,10 @@ def _check_units(answer: np.ndarray) -> None:
         raise LetgoError(f"answer: {name} {index + 1} does not hold each digit once")
 
 
-def _cat(parts: Sequence[SudokuTable]) -> SudokuTable:
-    names = tuple(sorted({name for part in parts for name in part.source_names}))
-    place_of = {name: i for i, name in enumerate(names)}
-    ids = [np.array([place_of[n] for n in part.source_names], np.int32)[part.source_ids] for part in parts]
-    return SudokuTable(
-        np.concatenate([part.boards for part in parts]),
-        np.concatenate([part.given for part in parts]),
-        names,
-        np.concatenate(ids),
-        np.concatenate([part.ratings for part in parts]),
-    )
-
-
 def _rows_of(table: SudokuTable, group: str) -> np.ndarray:
-    member = np.array([any(part in name for part in GROUPS[group]) for name in table.source_names], bool)
-    return np.flatnonzero(member[table.source_ids])
+    sources = table.sources.tolist()
+    member = {name: any(part in name for part in GROUPS[group]) for name in set(sources)}
+    return np.flatnonzero([member[name] for name in sources])
 
 
 def _draw(rows: np.ndarray, wanted: int, group: str, rng: np.random.Generator) -> np.ndarray:

@@ -1,110 +1,362 @@
-"""A table of one's own: every row of a .csv, .npz or .txt file is a valid configuration; some rows are held out."""
+"""A table of one's own: every row of a file is a valid configuration; some rows are held out.
+
+Read are .csv and .txt (gzipped or not), .npy and .npz of numpy, and .parquet with the extra of that name. A row is kept
+as one byte per cell, so that a million rows of a hundred cells take a tenth of a gigabyte.
+"""
 
 from __future__ import annotations
 
 import csv
-import zipfile
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 
-from letgo.data.files import FilePath, file_kind, open_bytes, open_csv, place
+from letgo.data.files import STDIN, FilePath, lines_of, open_bytes, open_csv, place
 from letgo.data.source import Source, held_out
+from letgo.data.store import of_characters, read_arrays
 from letgo.errors import LetgoError
-from letgo.tasks.table import Table
+from letgo.shapes import PerBoard, Symbols
+from letgo.tasks.table import BLANKS, MOST_VALUES, Table
 from letgo.tasks.task import Problem
 
-Rows = list[list[str]]
+AT_ONCE = 8192  # rows that are read as text at a time
+BLANK = 255  # the code of a cell that is not filled in
+LEAST_ROWS = 20
+
+Texts = list[str]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file as codes of its values; BLANK where a partial row has none."""
+
+    codes: UInt8[np.ndarray, "rows cells"]
+    values: tuple[str, ...]
+    names: tuple[str, ...] = ()  # of the columns, where the file has a header
+    grid: tuple[int, ...] = ()  # where the file has boards of two dimensions
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def keys(self) -> np.ndarray:
+        """Every row as one item, to be compared whole."""
+        return np.ascontiguousarray(self.codes).view(f"V{self.codes.shape[1]}")[:, 0]
 
 
 def table_of(path: FilePath, **options: Any) -> Table:
     """The task of a file's rows: as many cells as it has columns, and every value that occurs."""
-    rows = read_rows(path)
-    values = sorted({value for row in rows for value in row}, key=_order)
-    return Table(len(rows[0]), values, **options)
+    rows = read_table(path)
+    options = {"grid": rows.grid, "names": rows.names, **options}
+    return Table(rows.codes.shape[1], rows.values, **options)
 
 
 def options_of(task: Table) -> dict[str, Any]:
     """What `Config.task_options` holds, so that a run folder can be loaded without the file."""
-    named = {"columns": task.columns, "values": list(task.values), "grid": list(task.grid), "valid": task.valid}
-    return {name: value for name, value in named.items() if value}
+    lists = {name: list(getattr(task, name)) for name in ("values", "grid", "names")}
+    return {name: value for name, value in ({"columns": task.columns, "valid": task.valid} | lists).items() if value}
 
 
 class TableRows(Source):
-    """Rows of a file, a random tenth of them (at most 4,000) held out: half for validation, half for test."""
+    """Rows of a file, a random tenth of the distinct ones (at most 4,000) held out: half for validation, half for test.
+
+    The copies of a row stay together, so that no row that is held out is also trained on.
+    """
 
     task: Table
 
     def read(self, path: FilePath, solved: bool = False) -> Problem:
-        rows = read_rows(path)
-        symbols = [[self._symbol(path, i, row, cell) for cell in range(self.task.cells)] for i, row in enumerate(rows)]
-        boards = torch.tensor(symbols)
-        return Problem(boards, torch.zeros_like(boards, dtype=torch.bool))
+        return _problem(read_table(path, self.task).codes)
+
+    def read_partial(self, path: FilePath) -> Problem:
+        """Rows of which some cells are left open."""
+        return _problem(read_table(path, self.task, blanks=True).codes)
 
     def split(self, split: str) -> Problem:
         if self._folder() is not None:
             return super().split(split)
-        rows = self.read(str(self.data))
-        order = torch.from_numpy(np.random.default_rng(0).permutation(len(rows)))
-        part = held_out(len(rows) // 2)  # of each kind
-        parts = {"test": order[:part], "valid": order[part : 2 * part], "train": order[2 * part :].sort().values}
-        if not part:
-            raise LetgoError(f"{self.data}: {len(rows)} rows are too few to hold some out; give 20 or more")
-        return rows[parts[split]]
+        rows = read_table(str(self.data), self.task)
+        part = _parts(rows, str(self.data))[split]
+        return _problem(rows.codes[part], torch.int16 if split == "train" else torch.int64)
 
     def validation(self, count: int, seed: int) -> Problem:
         return self.draw("valid", None, count, seed)
 
-    def _symbol(self, path: FilePath, number: int, row: list[str], cell: int) -> int:
-        if len(row) != self.task.cells:
-            raise LetgoError(f"{place(path)}, row {number + 1}: {len(row)} values; this table has {self.task.cells}")
-        try:
-            return self.task.symbol(row[cell], cell)
-        except LetgoError as fault:
-            raise LetgoError(f"{place(path)}, row {number + 1}: {fault}") from None
+    def own_clues(self, problem: Problem) -> bool:
+        return False  # rows are complete, whatever a check says of them
+
+    def check_tuning(self) -> None:
+        if not self.task.has_rules:
+            raise LetgoError("settings are tuned by the rows that obey the rules; give --valid FILE.py:FUNCTION")
+        super().check_tuning()
+
+    def remark(self, regime: str | None) -> str:
+        return "" if self.task.has_rules else (
+            "no --valid says which rows are valid, so validity counts kept clues alone; `exact` and `agreement` "
+            "compare with the rows that were held out"
+        )  # fmt: skip
+
+    def known(self, boards: Symbols) -> PerBoard:
+        """Which boards are rows of the file, held out or not."""
+        rows = read_table(str(self.data), self.task)
+        asked = Rows(boards.cpu().numpy().astype(np.uint8), rows.values)
+        return torch.from_numpy(np.isin(asked.keys(), rows.keys()))
 
 
-def read_rows(path: FilePath) -> Rows:
-    """Rows of equal length; the first line of a .csv is a header if none of its words occurs below."""
-    kind = file_kind(path)
-    rows = _npz(path) if kind == "npz" else _csv(path) if kind == "csv" else _lines(path)
-    if not rows:
-        raise LetgoError(f"{place(path)}: no rows in it; expected one configuration per row")
-    for i, row in enumerate(rows):
-        if len(row) != len(rows[0]):
-            raise LetgoError(f"{place(path)}, row {i + 1}: {len(row)} values after rows of {len(rows[0])}")
-        if "" in row or "." in row:
-            raise LetgoError(f"{place(path)}, row {i + 1}: a blank; a table to learn from has complete rows")
-    return rows
+def _problem(codes: np.ndarray, kind: torch.dtype = torch.int64) -> Problem:
+    given = torch.from_numpy(codes != BLANK)
+    boards = torch.from_numpy(np.where(codes == BLANK, 0, codes)).to(kind)
+    return Problem(boards, given if not bool(given.all()) else torch.zeros_like(given))
 
 
-def _csv(path: FilePath) -> Rows:
+def _parts(rows: Rows, path: str) -> dict[str, np.ndarray]:
+    """The rows of each split, by number."""
+    _, first, group = np.unique(rows.keys(), return_index=True, return_inverse=True)
+    if len(first) < LEAST_ROWS:
+        distinct = "" if len(first) == len(rows) else f", {len(first)} of them distinct,"
+        raise LetgoError(f"{path}: {len(rows)} rows{distinct} are too few to hold some out; give {LEAST_ROWS} or more")
+    count = max(1, held_out(len(first) // 2))  # of each kind
+    order = np.random.default_rng(0).permutation(len(first))
+    kind = np.full(len(first), 2)
+    kind[order[:count]], kind[order[count : 2 * count]] = 0, 1
+    train = np.flatnonzero(kind[group.reshape(-1)] == 2)
+    return {"test": np.sort(first[kind == 0]), "valid": np.sort(first[kind == 1]), "train": train}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one should know of a table before training on it."""
+
+    rows: int
+    distinct: int
+    cells: int
+    values: tuple[str, ...]
+    constant: tuple[str, ...]  # columns that hold one value alone, as 'name (value)'
+
+    @staticmethod
+    def at(path: FilePath) -> Look:
+        rows = read_table(path)
+        same = np.flatnonzero((rows.codes == rows.codes[0]).all(axis=0))
+        constant = tuple(f"{column_name(rows.names, c)} ({rows.values[rows.codes[0, c]]})" for c in same.tolist())
+        distinct = len(np.unique(rows.keys()))
+        return Look(len(rows), distinct, rows.codes.shape[1], rows.values, constant)
+
+
+def column_name(names: Sequence[str], cell: int) -> str:
+    return f"column {cell + 1}" + (f" '{names[cell]}'" if names else "")
+
+
+# Reading
+
+
+def read_table(path: FilePath, task: Table | None = None, blanks: bool = False) -> Rows:
+    """All rows of a file. Values that the task does not have are refused by row and column; with `blanks`, cells may be
+    open."""
+    if str(path) == STDIN and task is None:
+        raise LetgoError("--data -: a table is read more than once, standard input is not; write it to a file")
+    stamp = os.stat(path) if os.path.exists(path) else None
+    key = None if stamp is None else (stamp.st_mtime_ns, stamp.st_size)
+    if task is not None and not blanks:
+        with suppress(LetgoError):  # the table that the task was made of, perhaps, which is still in memory
+            rows = _read(str(path), key)
+            if (rows.values, rows.codes.shape[1]) == (task.values, task.cells):
+                return rows
+    shape = None if task is None else (tuple(task.values), tuple(task.names), task.cells)
+    return _read(str(path), key, shape, blanks)
+
+
+Shape = tuple[tuple[str, ...], tuple[str, ...], int]  # values, names of columns, cells
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, stamp: tuple[int, int] | None, shape: Shape | None = None, blanks: bool = False) -> Rows:
+    name = path.lower().removesuffix(".gz")
+    coder = _Coder(path, shape, blanks)
+    if name.endswith((".npy", ".npz")):
+        coder.take_array(_array(path))
+    elif name.endswith(".parquet"):
+        names, rows = _parquet(path)
+        coder.names = coder.names or names
+        coder.take(rows)
+    elif name.endswith(".csv"):
+        coder.take(_csv(path), header=True)
+    else:
+        coder.take(_lines(path))
+    return coder.rows()
+
+
+class _Coder:
+    """Gives every value a code, in the order in which they come; `rows` puts them in order."""
+
+    def __init__(self, path: str, shape: Shape | None, blanks: bool):
+        self.path, self.blanks = path, blanks
+        self.known, self.names, self.cells = shape or (None, (), None)
+        self.values: list[str] = list(self.known or ())
+        self.codes = {value: code for code, value in enumerate(self.values)}  # of texts as they stand in the file
+        self.parts: list[np.ndarray] = []
+        self.done, self.grid = 0, ()
+
+    def take(self, rows: Iterable[Texts], header: bool = False) -> None:
+        rows = iter(rows)
+        while chunk := list(islice(rows, AT_ONCE)):
+            if header and self._is_header(chunk):
+                self.names = tuple(text.strip() for text in chunk.pop(0))
+            header = False
+            if chunk:
+                self._add(chunk)
+
+    def take_array(self, boards: np.ndarray) -> None:
+        if boards.ndim == 3:
+            self.grid = boards.shape[1:]
+            boards = boards.reshape(len(boards), -1)
+        if boards.ndim != 2 or boards.dtype.kind not in "iubUf" or not boards.shape[1]:
+            found = f"{boards.dtype} of shape {boards.shape}"
+            raise LetgoError(f"{place(self.path)}: an array of {found}; expected whole numbers or words, a row each")
+        for start in range(0, len(boards), AT_ONCE):
+            found, inverse = np.unique(boards[start : start + AT_ONCE], return_inverse=True)
+            texts = [self._text(value) for value in found.tolist()]
+            part = inverse.reshape(-1, boards.shape[1])
+            self._learn(texts, lambda text, part=part, texts=texts: np.argwhere(part == texts.index(text))[0])
+            self._keep(np.array([self.codes[text] for text in texts], np.uint8)[part])
+
+    def rows(self) -> Rows:
+        if not self.done:
+            raise LetgoError(f"{place(self.path)}: no rows in it; expected one configuration per row")
+        codes = np.concatenate(self.parts)
+        if self.known is not None:
+            return Rows(codes, self.known, self.names, self.grid)
+        values = sorted(self.values, key=_order)
+        if len(values) < 2:
+            raise LetgoError(f"{place(self.path)}: every cell is {values[0]!r}; there is nothing to learn")
+        order = {value: code for code, value in enumerate(values)}
+        new = np.array([order[value] for value in self.values], np.uint8)
+        return Rows(new[codes], tuple(values), self.names, self.grid)
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, float) and not value.is_integer():
+            raise LetgoError(f"{place(self.path)}: it holds {value}; expected whole numbers or words")
+        number = not isinstance(value, str)
+        if self.blanks and number and value < 0 and str(int(value)) not in self.codes:
+            return ""  # a blank of an array
+        return str(int(value)) if number else value
+
+    def _is_header(self, chunk: list[Texts]) -> bool:
+        """The first line is a header if it is the table's own, or if none of its words is a value or a blank."""
+        first = {text.strip() for text in chunk[0]}
+        if self.names and [text.strip() for text in chunk[0]] == [*self.names]:
+            return True
+        below = set(self.known) if self.known is not None else {text.strip() for row in chunk[1:] for text in row}
+        return bool(below) and first.isdisjoint(below) and not first & {*BLANKS, ""}
+
+    def _add(self, chunk: list[Texts]) -> None:
+        cells = self.cells or len(chunk[0])
+        for i, row in enumerate(chunk):
+            if len(row) != cells:
+                raise LetgoError(
+                    f"{place(self.path)}, row {self.done + i + 1}: {len(row)} values after rows of {cells}"
+                    if self.known is None
+                    else f"{place(self.path)}, row {self.done + i + 1}: {len(row)} values; this table has {cells}"
+                )
+        flat = [*chain.from_iterable(chunk)]
+        self._learn(dict.fromkeys(flat), lambda text: divmod(flat.index(text), cells))
+        self._keep(np.fromiter(map(self.codes.__getitem__, flat), np.uint8, len(flat)).reshape(-1, cells))
+
+    def _keep(self, part: np.ndarray) -> None:
+        if self.cells not in (None, part.shape[1]):
+            raise LetgoError(f"{place(self.path)}: rows of {part.shape[1]} values; this table has {self.cells}")
+        self.cells, self.done = part.shape[1], self.done + len(part)
+        self.parts.append(part)
+
+    def _learn(self, texts: Iterable[str], where: Any) -> None:
+        """Give a code to every text that has none; `where` says the row and column in which one stands."""
+        for text in texts:
+            if text in self.codes:
+                continue
+            value = text.strip()
+            fault = ""
+            if value in self.codes:
+                self.codes[text] = self.codes[value]
+            elif value in ("", *BLANKS):
+                self.codes[text] = BLANK
+                fault = "" if self.blanks else "a blank; a table to learn from has complete rows"
+            elif self.known is not None:
+                some = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else "")
+                fault = f"{value!r} was never seen in training; expected one of {some}, or '.' for a blank"
+            elif "," in value:
+                fault = f"{value!r} holds a comma, which stands between values; write it otherwise"
+            elif len(self.values) == MOST_VALUES:
+                fault = (
+                    f"{value!r} is the {MOST_VALUES + 1}th value; a table has at most {MOST_VALUES}: is this free text?"
+                )
+            else:
+                self.codes[text] = self.codes[value] = len(self.values)
+                self.values.append(value)
+            if fault:
+                row, column = where(text)
+                at = f"row {self.done + row + 1}, {column_name(self.names, int(column))}"
+                raise LetgoError(f"{place(self.path)}, {at}: {fault}")
+
+
+def _csv(path: str) -> Iterator[Texts]:
     with open_csv(path) as text:
-        rows = [[value.strip() for value in row] for row in csv.reader(text) if row]
-    below = {value for row in rows[1:] for value in row}
-    return rows[1:] if below and below.isdisjoint(rows[0]) else rows
+        try:
+            yield from (row for row in csv.reader(lines_of(path, text)) if row)
+        except csv.Error as fault:
+            raise LetgoError(f"{place(path)}: not a CSV row ({fault})") from None
 
 
-def _lines(path: FilePath) -> Rows:
+def _lines(path: str) -> Iterator[Texts]:
     """Values with commas or spaces between them, or a character each."""
     with open_bytes(path) as file:
-        texts = [raw.decode(errors="replace").strip() for raw in file]
-    parted = [text.replace(",", " ").split() for text in texts if text]
-    return [row if len(row) > 1 else list(row[0]) for row in parted]
+        for raw in lines_of(path, file):
+            text = raw.decode(errors="replace").strip()
+            if text:
+                parts = [part.strip() for part in text.split(",")] if "," in text else text.split()
+                yield parts if len(parts) > 1 else list(text)
 
 
-def _npz(path: FilePath) -> Rows:
+def _array(path: str) -> np.ndarray:
+    if path.lower().removesuffix(".gz").endswith(".npz"):
+        arrays = read_arrays(path, ("boards",)) or read_arrays(path)
+        if not arrays:
+            raise LetgoError(f"{place(path)}: no arrays in it; expected one of rows and columns")
+        if "boards" not in arrays and len(arrays) > 1:
+            raise LetgoError(f"{place(path)}: it holds {', '.join(arrays)}; name the one with rows 'boards'")
+        return next(iter(arrays.values()))
     with open_bytes(path) as file:
         try:
-            with np.load(file, allow_pickle=False) as archive:
-                name = "boards" if "boards" in archive.files else archive.files[0]
-                boards = archive[name]
-        except (ValueError, TypeError, EOFError, IndexError, zipfile.BadZipFile):
-            raise LetgoError(f"{place(path)}: not an .npz of arrays, or cut short") from None
-    if boards.ndim != 2:
-        raise LetgoError(f"{place(path)}: the array {name!r} has shape {boards.shape}; expected rows and columns")
-    return [[str(value) for value in row] for row in boards.tolist()]
+            array = np.lib.format.read_array(file, allow_pickle=False)
+            if file.read(1):
+                raise ValueError("the header does not fit the data")
+            return of_characters(array)
+        except LetgoError:
+            raise
+        except Exception:  # numpy's headers are Python, with errors of their own
+            raise LetgoError(f"{place(path)}: not an array of numpy, or cut short") from None
+
+
+def _parquet(path: str) -> tuple[tuple[str, ...], Iterator[Texts]]:
+    """The names of the columns, and the rows."""
+    try:
+        from pyarrow import ArrowInvalid, parquet  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise LetgoError(
+            f"{place(path)} needs the parquet extra: pip install 'letgo[parquet]', or write a .csv"
+        ) from None
+    try:
+        table = parquet.ParquetFile(path)
+    except (OSError, ArrowInvalid) as fault:
+        raise LetgoError(f"{place(path)}: not a Parquet file ({str(fault).splitlines()[0]})") from None
+    batches = (batch.to_pylist() for batch in table.iter_batches(AT_ONCE))
+    rows = (["" if v is None else str(v) for v in row.values()] for batch in batches for row in batch)
+    return tuple(table.schema_arrow.names), rows
 
 
 def _order(value: str) -> tuple[bool, float, str]:
