@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "queens": {"size": 8},
     "connectivity": {"size": 5},
     "maze": {"size": 6},
-    "table": {"columns": 4, "values": ("a", "b", "c")},
+    "table": {"columns": 4, "values": ("a", "b", "c", "d")},
 }
-FILES = {"table": "".join(f"{a}{b}{a}{b}\n" for a in "abc" for b in "abc") * 20}  # of tasks that draw nothing
+FILES = {"table": "".join("".join(row) + "\n" for row in product("abcd", repeat=4))}  # of tasks that draw nothing
+NETWORK_FOR = {"cross-entropy": "looped"}  # an objective that wants one network
 TASK_OF = {"nlm": "connectivity"}  # a network that wants a context, or the shape of one task
 WIDTHS: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},

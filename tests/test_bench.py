@@ -18,7 +18,7 @@ from letgo import cli
 from letgo.answers import Answer
 from letgo.bench import clock
 from letgo.bench import scheduler as theirs
-from letgo.bench.report import board_flops, step_flops
+from letgo.bench.speed import board_flops, step_flops
 from letgo.data.source import source_of
 from letgo.engines.plain import Plain
 from letgo.presets import PRESETS

@@ -44,9 +44,9 @@ def test_a_kernel_file_compiles(file: str, numbers: dict[str, int]):
 
 def test_a_compiled_kernel_is_kept_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cuda.kept("a", lambda: b"made") == b"made"
-    assert cuda.kept("a", lambda: b"made again") == b"made"
+    assert cuda.cache_on_disk("a", lambda: b"made") == b"made"
+    assert cuda.cache_on_disk("a", lambda: b"made again") == b"made"
     assert [p.name for p in (tmp_path / "letgo").iterdir()] == ["a"]
     (tmp_path / "file").write_text("")  # no folder can be made here
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert cuda.kept("a", lambda: b"made again") == b"made again"
+    assert cuda.cache_on_disk("a", lambda: b"made again") == b"made again"

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from refusals import fault
 
 from letgo import tasks
+from letgo.cli import main
 from letgo.data import load_problems
 from letgo.data.files import refuse_unwritable, written_atomically
 from letgo.data.make import make, save
 from letgo.data.store import load_npz
-from letgo.errors import LetgoError
 from letgo.tasks.connectivity import Connectivity
 from letgo.tasks.latin import Latin
 from letgo.tasks.sudoku import Sudoku
@@ -34,14 +35,6 @@ ROW = f"puzzles2_17_clue,{QUESTION},{ANSWER},7"
 def write(path: Path, *lines: str, end: str = "\n") -> Path:
     path.write_bytes("".join(line + end for line in lines).encode())
     return path
-
-
-def fault(call: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """The one line with which a call refuses."""
-    with pytest.raises(LetgoError) as caught:
-        call(*args, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def small(task: tasks.Task) -> str:
@@ -159,6 +152,31 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
         raise KeyboardInterrupt
     assert path.read_bytes() == b"old\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_middle_of_a_write_leaves_nothing(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("letgo.data.make.write_npz", lambda *_: signal.raise_signal(number))
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "make", "latin", "--count", "1", "--out", str(tmp_path / "a.npz")])
+    assert ended.value.code == 128 + number
+    assert not [*tmp_path.iterdir()]
+    assert signal.getsignal(number) == before
+
+
+def test_what_a_killed_process_began_to_write_goes_with_the_next_write(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    path, other = tmp_path / "a.txt", tmp_path / f".b.txt.{gone.pid}.part"
+    running = tmp_path / f".a.txt.{os.getppid()}.part"
+    for part in (tmp_path / f".a.txt.{gone.pid}.part", running, other):
+        part.write_bytes(b"half")
+    with written_atomically(path) as file:
+        file.write(b"whole")
+    assert sorted(tmp_path.iterdir()) == sorted([path, other, running])
 
 
 def test_a_link_stays_a_link_and_a_pipe_is_written_to(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_twenty_training_steps_lead_to_the_same_weights(what: str, tmp_path: Pat
         assert weights == expected["digest"]
     assert len(losses) == len(expected["losses"])
     for ours, theirs in zip(losses, expected["losses"], strict=True):
-        assert ours == pytest.approx(theirs, rel=0, abs=1e-7) if SAME else pytest.approx(theirs, rel=0.02)
+        assert ours == (pytest.approx(theirs, rel=0, abs=1e-7) if SAME else pytest.approx(theirs, rel=0.02))
 
 
 def write() -> None:

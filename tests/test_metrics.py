@@ -6,6 +6,7 @@ import json
 import math
 import statistics
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,23 +16,21 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from letgo.codecs import AnalogBits, OneHot
+from letgo.codecs import AnalogBits, Codec, OneHot
 from letgo.errors import LetgoError
-from letgo.estimates import ESTIMATES, Estimate, Mean, Rate
+from letgo.estimates import ESTIMATES, Column, Estimate, mean, rate
 from letgo.metrics import (
     board_keys,
-    codeword_distance,
+    codeword_distances,
     coverage,
     expected_distinct,
     expected_uneven,
-    pass_at_k,
     pass_at_k_unbiased,
     pool,
     uneven,
-    valid_uniqueness,
-    validity,
-    violation_rate,
+    violation_shares,
 )
+from letgo.report import board_digest
 from letgo.tasks.connectivity import Connectivity, entry_counts
 from letgo.tasks.latin import Latin
 from letgo.tasks.task import Problem
@@ -53,6 +52,19 @@ def changed(cell: int, symbol: int) -> list[int]:
     return [symbol if i == cell else value for i, value in enumerate(SQUARE)]
 
 
+def estimate(kind: str, values: Tensor) -> Any:
+    """What a report makes of one row of values per board."""
+    return ESTIMATES[kind](Column.of(kind, values).values)
+
+
+def violation_rate(boards: Tensor, puzzles: Problem) -> Any:
+    return estimate("share", violation_shares(boards, puzzles, LATIN))
+
+
+def codeword_distance(x: Tensor, given: Tensor, codec: Codec) -> Any:
+    return estimate("mean", codeword_distances(x, given, codec))
+
+
 # Estimates
 
 
@@ -60,20 +72,20 @@ def changed(cell: int, symbol: int) -> list[int]:
 def test_a_rate_has_wilsons_interval(trials: int, share: float) -> None:
     successes = round(share * trials)
     judge = stats.binomtest(successes, trials).proportion_ci(method="wilson")
-    low, high = Rate(successes, trials).interval95
+    low, high = rate(successes, trials).interval95
     assert low == pytest.approx(judge.low, abs=1e-12)
     assert high == pytest.approx(judge.high, abs=1e-12)
-    assert 0 <= low <= Rate(successes, trials).value <= high <= 1
+    assert 0 <= low <= rate(successes, trials).value <= high <= 1
 
 
 def test_two_thousand_boards_mean_at_most_2_19_points() -> None:
-    low, high = Rate(1000, 2000).interval95
+    low, high = rate(1000, 2000).interval95
     assert round((high - low) / 2, 4) == 0.0219
 
 
 def test_a_rate_is_a_json_object() -> None:
-    assert Rate(0, 0).as_dict() == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
-    result = json.loads(json.dumps(Rate(3, 4).as_dict()))
+    assert rate(0, 0).as_dict() == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
+    result = json.loads(json.dumps(rate(3, 4).as_dict()))
     assert result == {
         "value": 0.75,
         "low": pytest.approx(0.3006, abs=1e-4),
@@ -85,17 +97,17 @@ def test_a_rate_is_a_json_object() -> None:
 @pytest.mark.parametrize(("successes", "trials"), [(-1, 3), (4, 3)])
 def test_an_impossible_rate_is_refused(successes: int, trials: int) -> None:
     with pytest.raises(LetgoError, match="need 0 <= successes <= trials"):
-        Rate(successes, trials)
+        rate(successes, trials)
 
 
 @cases(values=st.lists(st.floats(0, 100), min_size=2, max_size=50))
 def test_a_mean_has_the_normal_interval(values: list[float]) -> None:
-    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    estimate = Mean(torch.tensor(values, dtype=torch.float64))
-    assert estimate.value == pytest.approx(mean, abs=1e-9)
-    low, high = statistics_interval(mean, error)
-    assert estimate.interval95 == pytest.approx((max(0.0, low), high), abs=1e-6)
-    assert estimate.n == len(values)
+    center, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    found = mean(torch.tensor(values, dtype=torch.float64))
+    assert found.value == pytest.approx(center, abs=1e-9)
+    low, high = statistics_interval(center, error)
+    assert found.interval95 == pytest.approx((max(0.0, low), high), abs=1e-6)
+    assert found.n == len(values)
 
 
 def statistics_interval(mean: float, error: float) -> tuple[float, float]:
@@ -106,9 +118,9 @@ def statistics_interval(mean: float, error: float) -> tuple[float, float]:
 
 
 def test_what_a_mean_cannot_know_is_null_and_never_nan() -> None:
-    assert Mean(torch.tensor([3.0])).as_dict() == {"value": 3.0, "low": None, "high": None, "n": 1}
-    assert Mean(torch.tensor([])).as_dict() == {"value": 0.0, "low": None, "high": None, "n": 0}
-    json.dumps(Mean(torch.tensor([3.0])).as_dict(), allow_nan=False)
+    assert mean(torch.tensor([3.0])).as_dict() == {"value": 3.0, "low": None, "high": None, "n": 1}
+    assert mean(torch.tensor([])).as_dict() == {"value": 0.0, "low": None, "high": None, "n": 0}
+    json.dumps(mean(torch.tensor([3.0])).as_dict(), allow_nan=False)
 
 
 # Boards
@@ -117,28 +129,28 @@ def test_what_a_mean_cannot_know_is_null_and_never_nan() -> None:
 def test_validity_counts_boards_that_keep_every_rule_and_clue() -> None:
     other = [2, 0, 1, 0, 1, 2, 1, 2, 0]  # a Latin square too, but of other clues
     boards = torch.tensor([SQUARE, changed(4, 0), other, SQUARE])
-    assert validity(boards, problem(4), LATIN) == Rate(3, 4)
-    assert validity(boards, problem(4, given=[0]), LATIN) == Rate(2, 4)
+    assert estimate("rate", LATIN.validate(boards, problem(4))) == rate(3, 4)
+    assert estimate("rate", LATIN.validate(boards, problem(4, given=[0]))) == rate(2, 4)
 
 
 def test_violations_are_a_share_of_the_predicted_cells() -> None:
     # Cell 4 (centre) becomes 0: it clashes with cell 5 in its row and cell 7 in its column.
     boards = torch.tensor([changed(4, 0), SQUARE])
-    assert violation_rate(boards, problem(2), LATIN).values.tolist() == pytest.approx([3 / 9, 0])
+    assert violation_shares(boards, problem(2), LATIN).tolist() == pytest.approx([3 / 9, 0])
     # With cells 5 and 0 given, one violating cell of seven predicted ones is left out: 2 of 7.
-    assert violation_rate(boards, problem(2, given=[0, 5]), LATIN).values.tolist() == pytest.approx([2 / 7, 0])
-    assert violation_rate(boards, problem(2), LATIN).value == pytest.approx(1 / 6)
+    assert violation_shares(boards, problem(2, given=[0, 5]), LATIN).tolist() == pytest.approx([2 / 7, 0])
+    assert violation_rate(boards, problem(2)).value == pytest.approx(1 / 6)
 
 
 def test_a_board_without_a_predicted_cell_does_not_count() -> None:
     puzzle = problem(2)
     puzzle.given[0] = True
     boards = torch.tensor([SQUARE, changed(4, 0)])
-    assert violation_rate(boards, puzzle, LATIN).values.tolist() == pytest.approx([3 / 9])
+    assert (violation_rate(boards, puzzle).value, violation_rate(boards, puzzle).n) == pytest.approx((3 / 9, 1))
     x = OneHot(3).encode(boards)
     assert codeword_distance(x, puzzle.given, OneHot(3)).as_dict() == {"value": 0.0, "low": None, "high": None, "n": 1}
     everything = problem(2, given=list(range(9)))
-    for score in (violation_rate(boards, everything, LATIN), codeword_distance(x, everything.given, OneHot(3))):
+    for score in (violation_rate(boards, everything), codeword_distance(x, everything.given, OneHot(3))):
         assert score.as_dict() == {"value": 0.0, "low": None, "high": None, "n": 0}
 
 
@@ -148,7 +160,8 @@ def test_codeword_distance_is_a_hundred_times_the_rmse_over_predicted_cells() ->
     x[1, 0] -= 7.0  # a clue may be anywhere; and argmax does not care
     given = torch.tensor([[False, False], [True, False]])
     distance = codeword_distance(x, given, OneHot(2))
-    assert distance.values.tolist() == pytest.approx([100 * math.sqrt(0.05 / 2), 0.0], abs=1e-4)
+    each = codeword_distances(x, given, OneHot(2)).tolist()
+    assert each == pytest.approx([100 * math.sqrt(0.05 / 2), 0.0], abs=1e-4)
     assert distance.value == pytest.approx(50 * math.sqrt(0.025), abs=1e-4)
 
 
@@ -168,9 +181,9 @@ def test_codeword_distance_of_pure_noise_around_codewords_is_its_scale() -> None
 
 def test_pass_at_k_is_any_of_the_tries() -> None:
     valid = torch.tensor([[True, False, False], [False, False, False], [True, True, False]])
-    assert pass_at_k(valid) == Rate(2, 3)
-    assert pass_at_k(valid[:, :1]) == Rate(2, 3)
-    assert pass_at_k(valid[:, 2:]) == Rate(0, 3)
+    assert estimate("any", valid) == rate(2, 3, k=3)
+    assert estimate("any", valid[:, :1]) == rate(2, 3, k=1)
+    assert estimate("any", valid[:, 2:]) == rate(0, 3, k=1)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -179,14 +192,14 @@ def test_the_unbiased_pass_at_k_is_the_average_over_all_choices_of_k_tries(k: in
     expected = [
         statistics.fmean(any(row[i] for i in chosen) for chosen in combinations(range(5), k)) for row in valid.tolist()
     ]
-    estimate = pass_at_k_unbiased(valid, k)
-    assert estimate.values.tolist() == pytest.approx(expected)
-    assert estimate.n == 20
+    assert [pass_at_k_unbiased(row[None], k).value for row in valid] == pytest.approx(expected)
+    assert pass_at_k_unbiased(valid, k).value == pytest.approx(statistics.fmean(expected))
+    assert pass_at_k_unbiased(valid, k).n == 20
 
 
 def test_with_all_tries_both_pass_at_k_agree() -> None:
     valid = torch.rand(30, 4, generator=torch.Generator().manual_seed(1)) < 0.3
-    assert pass_at_k_unbiased(valid, 4).value == pytest.approx(pass_at_k(valid).value)
+    assert pass_at_k_unbiased(valid, 4).value == pytest.approx(estimate("any", valid).value)
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -195,30 +208,27 @@ def test_pass_at_k_needs_enough_tries(k: int) -> None:
         pass_at_k_unbiased(torch.ones(2, 3, dtype=torch.bool), k)
 
 
-def test_valid_uniqueness_divides_distinct_valid_boards_by_valid_ones() -> None:
+def test_uniqueness_divides_distinct_valid_boards_by_valid_ones() -> None:
     boards = torch.tensor([[0, 1], [0, 1], [1, 0], [1, 1], [1, 1]])
+    digests = torch.tensor([board_digest(board) for board in boards], dtype=torch.float64)
     valid = torch.tensor([True, True, True, False, False])
-    assert valid_uniqueness(boards, valid) == Rate(2, 3)
-    assert valid_uniqueness(boards, torch.zeros(5, dtype=torch.bool)) == Rate(0, 0)
+    assert estimate("distinct", torch.stack([digests, valid], 1)) == rate(2, 3)
+    assert estimate("distinct", torch.stack([digests, torch.zeros(5)], 1)) == rate(0, 0)
 
 
 def test_coverage_divides_by_all_solutions_by_the_training_set_and_by_the_rest() -> None:
     solutions = torch.cartesian_prod(torch.arange(3), torch.arange(4))  # twelve boards exist
     training = torch.cat([solutions[:5], solutions[:2]])  # five of them, two twice
-    generated = solutions[[0, 0, 1, 6, 6, 7, 8, 9]]
-    valid = torch.tensor([True] * 7 + [False])
-    result = coverage(generated, valid, training, solutions=12)
-    assert result.total == Rate(5, 12)  # 0, 1, 6, 7, 8
-    assert result.inside == Rate(2, 5)
-    assert result.outside == Rate(3, 7)
-    assert result.as_dict()["outside"]["n"] == 7
-    assert coverage(generated, ~valid & valid, training, 12).total == Rate(0, 12)
+    generated = solutions[[0, 0, 1, 6, 6, 7, 8]]
+    result = coverage(generated, training, solutions=12)
+    assert result == {"total": rate(5, 12), "inside": rate(2, 5), "outside": rate(3, 7)}  # 0, 1, 6, 7, 8
+    assert coverage(generated[:0], training, 12)["total"] == rate(0, 12)
 
 
 def test_more_boards_than_exist_are_refused() -> None:
     boards = torch.arange(6).view(6, 1)
     with pytest.raises(LetgoError, match="6 boards found outside the training set, but only 4 exist"):
-        coverage(boards, torch.ones(6, dtype=torch.bool), torch.tensor([[10]]), solutions=5)
+        coverage(boards, torch.tensor([[10]]), solutions=5)
 
 
 # Graphs
@@ -320,13 +330,12 @@ def test_unevenness_is_the_share_of_draws_that_would_have_to_move() -> None:
 
 @cases(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=4))
 def test_pooled_rates_are_the_rate_of_all_trials(pairs: list[tuple[int, int]]) -> None:
-    rates = [Rate(min(pair), max(pair)) for pair in pairs]
-    whole = Rate(sum(r.successes for r in rates), sum(r.trials for r in rates))
-    assert pool([r.as_dict() for r in rates], True) == whole.as_dict()
+    rates = [rate(min(pair), max(pair)).as_dict() for pair in pairs]
+    assert pool(rates, True) == rate(sum(map(min, pairs)), sum(map(max, pairs))).as_dict()
 
 
 def test_a_sampler_that_diverged_is_no_number_alone_and_beside_others() -> None:
-    diverged, fine = (Mean(torch.tensor(values)).as_dict() for values in ([math.nan, 1.0], [2.0, 3.0]))
+    diverged, fine = (mean(torch.tensor(values)).as_dict() for values in ([math.nan, 1.0], [2.0, 3.0]))
     assert diverged == {"value": None, "low": None, "high": None, "n": 2}
     assert pool([diverged, fine], False) == {"value": None, "low": None, "high": None, "n": 4}
 
@@ -334,25 +343,25 @@ def test_a_sampler_that_diverged_is_no_number_alone_and_beside_others() -> None:
 def test_pooled_means_are_the_mean_of_all_boards() -> None:
     rng = torch.Generator().manual_seed(0)
     parts = [torch.rand(400, generator=rng), torch.rand(600, generator=rng) / 2]
-    pooled = pool([Mean(part).as_dict() for part in parts], False)
+    pooled = pool([mean(part).as_dict() for part in parts], False)
     assert pooled["value"] == pytest.approx(float(torch.cat(parts).double().mean()))
     errors = [part.double().std().item() * math.sqrt(len(part)) for part in parts]
     assert (pooled["high"] or 0) - (pooled["value"] or 0) == pytest.approx(
         1.959964 * math.hypot(*errors) / 1000, rel=1e-5
     )
-    assert pool([Mean(torch.ones(1)).as_dict(), Mean(torch.ones(3)).as_dict()], False)["low"] is None
+    assert pool([mean(torch.ones(1)).as_dict(), mean(torch.ones(3)).as_dict()], False)["low"] is None
 
 
 def test_pooled_means_take_no_interval_for_narrower_because_it_was_cut_off_at_0() -> None:
     part = torch.zeros(2000)
     part[0] = 0.5
     error = 1.959964 * part.double().std().item() / math.sqrt(6000)
-    pooled = pool([Mean(part).as_dict()] * 3, False)
+    pooled = pool([mean(part).as_dict()] * 3, False)
     assert pooled["low"] == 0.0
     assert pooled["high"] == pytest.approx(0.00025 + error, rel=1e-5)
 
 
 def test_a_mean_of_shares_stays_between_0_and_1() -> None:
-    assert Mean(torch.tensor([0.0, 0.0, 0.1])).interval95[0] == 0.0
-    assert Mean(torch.tensor([1.0, 1.0, 0.9]), most=1.0).interval95[1] == 1.0
-    assert Mean(torch.tensor([1.0, 3.0])).interval95[1] > 3
+    assert mean(torch.tensor([0.0, 0.0, 0.1])).interval95[0] == 0.0
+    assert mean(torch.tensor([1.0, 1.0, 0.9]), most=1.0).interval95[1] == 1.0
+    assert mean(torch.tensor([1.0, 3.0])).interval95[1] > 3

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refusals import fault
 
 from letgo import tasks
 from letgo.data import source_of
-from letgo.errors import LetgoError
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(), re.S | re.M)
 COINS = next(block for block in BLOCKS if "class Coins" in block)
@@ -30,13 +30,6 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def file(tmp_path: Path) -> Path:
     (tmp_path / "my.py").write_text(COINS)
     return tmp_path / "my.py"
-
-
-def fault(call: Any, *args: Any) -> str:
-    with pytest.raises(LetgoError) as caught:
-        call(*args)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_the_page_describes_it(file: Path):

@@ -63,6 +63,15 @@ def test_pinning_is_soft_from_the_threshold_up_and_hard_below(path: GaussianPath
     assert torch.equal(pinned[~clues.given], x[~clues.given])
 
 
+def test_a_threshold_of_one_is_soft_at_the_start_alone_and_beyond_it_nothing_is(path: GaussianPath) -> None:
+    clues, x, noise = some_clues(soft_until=1.0)
+    assert clues.may_be_soft
+    noised = path.sample(clues.values, at(1.0), noise)
+    assert torch.equal(clues.pin_at(x, at(1.0), path, noise)[clues.given], noised[clues.given])
+    assert torch.equal(clues.pin_at(x, at(0.99), path, noise), clues.pin(x))
+    assert not some_clues(soft_until=1.01)[0].may_be_soft
+
+
 def test_softly_pinned_clues_have_the_forward_moments(path: GaussianPath) -> None:
     """q(x_s | c) = N(alpha c, beta^2). Fixed seed; for a new one the odds of a false alarm are 1.2e-6 (5 sigma)."""
     draws, t = 20000, at(0.4)

@@ -202,8 +202,8 @@ def test_a_regime_gives_its_number_of_clues(size, regime, clues):
     [
         ("", f"expected 4 cells, got 0; {HINT}"),
         ("bdacb", f"expected 4 cells, got 5; {HINT}"),
-        ("bea.", "character 2 (row 2) is 'e'; write clues as a-d and blanks as '.' or '0'"),
-        ("b.1.", "character 3 (row 3) is '1'; write clues as a-d and blanks as '.' or '0'"),
+        ("bea.", "character 2 (row 2) is 'e'; write clues as a-d and blanks as one of . 0 _ * - x"),
+        ("b.1.", "character 3 (row 3) is '1'; write clues as a-d and blanks as one of . 0 _ * - x"),
         ("b.b.", "two clues clash: b in row 1 and b in row 3 attack each other; move one of these queens"),
         (".b.d", "two clues clash: b in row 2 and d in row 4 attack each other; move one of these queens"),
         ("..cB", "two clues clash: c in row 3 and B in row 4 attack each other; move one of these queens"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import fault as refusal
 
 import letgo
 from letgo import runs
@@ -58,14 +59,6 @@ def run(tmp_path: Path, trained: Path) -> Path:
     return shutil.copytree(trained, tmp_path / "run")
 
 
-def refusal(do: Callable[[], object]) -> str:
-    """The message of a LetgoError; it must be one line."""
-    with pytest.raises(LetgoError) as error:
-        do()
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 @pytest.mark.fast
 def test_a_run_loads_as_the_network_that_was_saved(run: Path) -> None:
     config, network, folder = load_model(str(run))
@@ -87,6 +80,31 @@ def test_a_file_cut_short_is_refused(share: float, run: Path) -> None:
     assert message.startswith(f"{run / 'state.pt'} is not a training state, or is cut short")
     assert "start again in another --out" in message
     assert "is not a safetensors file, or is cut short" in refusal(lambda: load_model(str(run)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_bit_is_found(seed: int, run: Path) -> None:
+    """In the numbers, where neither torch nor safetensors would notice; and in shipped weights, by their card."""
+    rng = random.Random(seed)
+    state = load_state(run / "state.pt")
+    for name, value in (("state.pt", state["raw"]["head.weight"]), ("model.safetensors", state["ema"]["head.weight"])):
+        whole = bytearray((run / name).read_bytes())
+        start = whole.index(value.numpy().tobytes())
+        whole[start + rng.randrange(4 * value.numel())] ^= 1 << rng.randrange(8)
+        (run / name).write_bytes(whole)
+    assert "the checksum of" in refusal(lambda: load_state(run / "state.pt"))
+    assert "model.safetensors is damaged: its checksum differs" in refusal(lambda: load_model(str(run)))
+
+
+def test_a_flipped_bit_of_a_shipped_model_is_found(tmp_path: Path) -> None:
+    folder = shutil.copytree(locate("sudoku-mini")[0], tmp_path / "model")
+    load_model(str(folder))
+    whole = bytearray((folder / "model.safetensors").read_bytes())
+    whole[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(whole)
+    assert "model.safetensors is damaged, or not what its card.json was written for" in refusal(
+        lambda: load_model(str(folder))
+    )
 
 
 def test_foreign_files_are_refused(run: Path) -> None:
@@ -157,7 +175,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(run: Path) -> Non
         ({"flavour": 3}, "unknown flavour"),
         ({"task": "chess"}, "unknown task 'chess'"),
         ({"codec": "morse"}, "unknown codec 'morse'; choose one of one-hot, bits, embedding"),
-        ({"network": "cnn"}, "unknown network 'cnn'; choose one of transformer, nlm"),
+        ({"network": "cnn"}, "unknown network 'cnn'; choose one of transformer, looped"),
         ({"network_options": {"wide": 3}}, "wide"),
         ({"codec_options": {"wide": 3}}, "wide"),
         ({"task_options": {"box": 9}}, "no Sudoku with boxes of side 9"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import sys
@@ -78,6 +77,22 @@ def test_every_card_says_what_its_configuration_and_its_weights_are(name: str, s
     reports = Store(ROOT / "results").reports(name)
     assert card["generation_rule"] == ship.best_from_nothing(SHIPPED / name, reports)
     assert all(report["model"] == name for report in reports)
+    ship.RESULTS = ROOT / "results"
+    assert card["figures"] == ship.figures(reports)
+    rules = {"ddpm", "tweedie"} if config.sample_rule is None else {config.sample_rule}
+    assert {figure["rule"] for figure in card["figures"]} == rules
+    assert {key: card[key] for key in ("commands", "again", "again_seen")} == ship.again(name, config)
+    assert text == ship.card_text(card)
+
+
+def test_the_line_that_trains_a_model_again_gives_its_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in shipped():
+        card, config = (read_json(SHIPPED / name / f"{kind}.json") for kind in ("card", "config"))
+        if card["again"]:
+            capsys.readouterr()
+            assert main([*card["again"].split()[1:], "--dry-run", "--quiet"]) == 0
+            told = {**json.loads(capsys.readouterr().out), "weights": config["weights"]}
+            assert told == Config.from_dict(config).as_dict(), name
 
 
 def test_all_models_together_are_under_40_megabytes() -> None:
@@ -142,27 +157,6 @@ def test_generation_takes_the_rule_that_was_measured_best_with_the_models_own_se
     assert ship.best_from_nothing(tmp_path, reports) == "ddpm"  # EM decay had a setting that the model does not have
     (tmp_path / "tune-em-decay.json").write_text(json.dumps({"best": {"sigma": 7.0}}))
     assert ship.best_from_nothing(tmp_path, reports) == "em-decay"
-
-
-def test_reports_of_other_kinds_come_along_and_keep_their_command(
-    ship: Any, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    solved = {"rule": "tweedie", "regime": "8", "steps": 3, "tries": 10, "seed": 0, "puzzles": 4, "device": "cpu"}
-    command = "letgo reproduce solve --tasks sudoku --models runs/gpu --count 4"
-    both = [{"model": name, **solved, "command": command, "weights_sha256": "old"} for name in ("mini", "other")]
-    write_json(run.parent / "solve.json", both)
-    reports = measured(run)
-    shipping(ship, monkeypatch, run, reports, "--beside", str(run.parent / "solve.json"))
-    [kept] = read_json(ship.RESULTS / "solve.json")
-    assert (kept["model"], kept["command"]) == ("mini", "letgo reproduce solve --tasks sudoku --count 4")
-    digest = hashlib.sha256((ship.SHIPPED / "mini" / "model.safetensors").read_bytes()).hexdigest()[:12]
-    assert kept["weights_sha256"] == read_json(ship.RESULTS / "mini.json")[0]["weights_sha256"] == digest
-    write_json(run.parent / "solve.json", both[1:])
-    (ship.SHIPPED / "mini" / "model.safetensors").unlink()
-    with pytest.raises(SystemExit):
-        shipping(ship, monkeypatch, run, reports, "--beside", str(run.parent / "solve.json"))
-    assert "expected reports on mini" in capsys.readouterr().err
-    assert not (ship.SHIPPED / "mini" / "model.safetensors").exists()  # nothing was written
 
 
 def test_a_checkpoint_that_tuning_went_back_to_is_shipped_with_its_own_step(

@@ -276,7 +276,7 @@ def test_chosen_boards_are_reported_and_drawn(mini_boards: Tensor) -> None:
     boards = solver.draw(problem, ddpm, 3, 6)
     assert report.chosen_at_k.value == pytest.approx(solver.task.validate(boards, problem).float().mean().item())
     assert report.validity.value < report.chosen_at_k.value <= report.pass_at_k.value
-    assert report.chosen_at_k.k == 6
+    assert report.chosen_at_k.more["k"] == 6
     assert "chosen_at_k" not in evaluate(solver, problem, solver.sampler("ddpm", 2)).as_dict()
     assert solver.generate(3, tries=2, steps=4, soft_until=0.5) != solver.generate(3, tries=1, steps=4)
 
@@ -288,18 +288,51 @@ def test_only_one_hot_boards_are_believed() -> None:
             ask()
 
 
+WRONG = {
+    "s.solve(None)": "puzzles must be a list of strings; wrap a single one",
+    "s.solve(p for p in 'ab')": "puzzles must be a list of strings; wrap a single one",
+    "s.solve([1])": "puzzles must be strings, one each",
+    "s.trajectory(['.' * 16])": "puzzles must be strings, one each",
+    "s.solve(['.' * 16], rule=letgo.kernels.tweedie)": "a model's rule is given by its name, such as 'tweedie';",
+    "s.solve(['.' * 16], steps=2.5)": "steps must be a whole number, got 2.5",
+    "s.solve(['.' * 16], tries=1.5)": "tries must be a whole number, got 1.5",
+    "s.solve(['.' * 16], seed=None)": "seed must be a whole number, got None",
+    "s.solve(['.' * 16], sigmaa=1.0)": "unknown setting 'sigmaa'; did you mean sigma?",
+    "s.solve(['.' * 16], rule='em', sigma='a')": "sigma must be a number, got 'a'",
+    "s.generate('3')": "count must be a whole number, got '3'",
+    "letgo.load(None)": "a model is given by its name or its run folder, got None",
+    "letgo.load('sudoku-mini', threads=0).generate(1)": "threads must be at least 1, got 0",
+    "letgo.evaluate('sudoku-mini', rule='ddpm', count='5')": "count must be a whole number, got '5'",
+    "letgo.evaluate('sudoku-mini', rule='ddpm', n=5)": "unknown setting 'n'; choose one of sigma, tau_start",
+    "letgo.evaluate('sudoku-mini', rule='ddpm', regime=99)": "unknown regime '99'; choose 4, medium",
+}
+
+
 def test_wrong_types_are_refused_in_words_where_no_checker_runs() -> None:
-    asked = ["s.solve(None)", "s.solve(p for p in 'ab')", "s.solve([1])", "s.trajectory(['.' * 16])"]
     lines = ["import letgo", "s = letgo.load('sudoku-mini', 'cpu')"]
-    for one in asked:
-        lines += ["try:", f"    {one}", "except letgo.LetgoError as error:", "    print(error)"]
+    for one in WRONG:
+        lines += ["try:", f"    {one}", "    print('taken')", "except letgo.LetgoError as error:", "    print(error)"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert [line.split(";")[0] for line in done.stdout.splitlines()] == [
-        "puzzles must be a list of strings",
-        "puzzles must be a list of strings",
-        "puzzles must be strings, one each",
-        "puzzles must be strings, one each",
-    ]
+    told = dict(zip(WRONG, done.stdout.splitlines(), strict=True))
+    assert {asked: line for asked, line in told.items() if not line.startswith(WRONG[asked])} == {}
+
+
+def test_a_solver_says_what_it_is() -> None:
+    assert repr(letgo.load("sudoku-mini", "cpu")).endswith(
+        "sudoku, 16 cells of 4 symbols, Transformer of 63,460 weights on cpu, tweedie in 50 steps>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("cuda:7", "'cuda:7' is not available here; use --device"), ("cpu:x", "unknown")]
+)
+def test_a_device_that_is_not_there_is_refused(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LetgoError, match=said):
+        pick_device(name)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(LetgoError, match="use --device cuda:0 or cuda:1"):
+        pick_device("cuda:2")
 
 
 def test_a_trajectory_shows_every_step_of_the_answer(deaf: Solver) -> None:
@@ -442,14 +475,16 @@ def test_tuned_settings_come_with_the_model_and_given_ones_win(mini_boards: Tens
 
 def test_tuning_takes_the_best_mean_over_folds_and_the_smaller_sigma_on_a_tie(solver: Solver) -> None:
     problem = source_of(solver.task).draw("valid", "8", 10, 0)
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[float | int, int]] = []
     table = tune(solver, problem, grid_of(solver, "em", (0.2, 30.0, 0.1), steps=10), progress=lambda *p: seen.append(p))
     assert [row["sigma"] for row in table["grid"]] == [0.1, 0.2, 30.0]
     assert [row["validity"] for row in table["grid"]][:2] == [1.0, 1.0]
     assert table["grid"][2]["validity"] < 1  # a step of such noise ends far from any board
     assert table["best"] == {"sigma": 0.1, "tau_start": None, "validity": 1.0}
     assert all(len(row["folds"]) == 5 for row in table["grid"])
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert [pair for pair in seen if isinstance(pair[0], int)] == [(1, 3), (2, 3), (3, 3)]
+    assert seen == sorted(seen)  # and parts of a setting between them
+    assert len(seen) > 3
     decay = tune(solver, problem, grid_of(solver, "em-decay", (1.0,), (0.6, 0.8), steps=10))
     assert [(row["sigma"], row["tau_start"]) for row in decay["grid"]] == [(1.0, 0.6), (1.0, 0.8)]
     with pytest.raises(LetgoError, match="5 folds need at least 5 instances, got 4"):
@@ -497,20 +532,28 @@ def test_measuring_looks_at_the_rules_only_after_the_last_call_of_the_network(
     assert len(network(solver).calls) == 5 * 5 + choice  # two passes are five chunks of eight, to the last step
 
 
-def test_instances_of_a_file_are_chosen_by_the_seed(tmp_path: Path, mini_boards: Tensor, drawn: Solver) -> None:
-    lines = drawn.task.format(mini_boards, Problem(mini_boards, torch.zeros_like(mini_boards, dtype=torch.bool)))
-    (tmp_path / "boards.txt").write_text("\n".join(lines))
-    chosen = source_of(drawn.task, str(tmp_path / "boards.txt")).draw("test", "5", 20, 0)
-    assert chosen.given.sum(1).tolist() == [5] * 20
-    assert len({*drawn.task.format(chosen.solution, chosen)}) == 20
-    assert torch.equal(chosen.given, source_of(drawn.task, str(tmp_path / "boards.txt")).draw("test", "5", 20, 0).given)
-    with pytest.raises(LetgoError, match="holds 288 instances, fewer than --count 300"):
-        source_of(drawn.task, str(tmp_path / "boards.txt")).draw("test", "5", 300, 0)
-
-
 def test_a_run_folder_may_be_a_path_and_errors_have_a_name_at_the_top() -> None:
     solver = letgo.load(locate("sudoku-mini")[0], torch.device("cpu"))
     assert solver.config.name == "sudoku-mini"
     for count in (0, -1):
         with pytest.raises(letgo.LetgoError, match="count must be at least 1"):
             solver.generate(count)
+
+
+def test_a_trajectory_shows_itself_in_a_notebook_and_is_not_used_up_by_it():
+    import html
+    import json
+
+    import letgo
+
+    solver = letgo.load("sudoku-mini")
+    shown = solver.trajectory(".1..3......2..3.", rule="ddpm", steps=4, seed=1)
+    page = html.unescape(shown._repr_html_().split('srcdoc="')[1].split('" style')[0])
+    run = json.loads(page.split('class="letgo-run">')[1].split("</script>")[0])
+    steps = list(shown)
+    clues = solver.clues(solver.task.parse(".1..3......2..3."))
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    for frame, step in zip(run["frames"][0], steps, strict=True):
+        assert [int(c) for c in frame["x"]] == solver.codec.decode(clues.pin(step.x0_hat))[0].tolist()
+    assert run["given"][1] == 0
+    assert "http" not in page.replace("http-equiv", "")

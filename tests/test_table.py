@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from refusals import fault
 
 from letgo import tasks
 from letgo.data import source_of
-from letgo.data.table import options_of, read_rows, table_of
-from letgo.errors import LetgoError
+from letgo.data.table import Look, TableRows, options_of, read_table, table_of
 from letgo.tasks.table import CHECKS, Table, load_check
 
-ROWS = [[a, b, c] for a in ("red", "blue", "green one") for b in ("red", "blue", "green one") for c in ("x", "y")] * 3
+WORDS = ("red", "blue", "green one")
+ROWS = [[a, b, c] for a in WORDS for b in WORDS for c in ("x", "y", "z")] * 2  # 27 distinct rows, twice
 
 
 @pytest.fixture
@@ -27,16 +27,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "mine.csv"
 
 
-def fault(call: Any, *args: Any, **options: Any) -> str:
-    with pytest.raises(LetgoError) as caught:
-        call(*args, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_a_task_is_made_of_a_file_and_remade_without_it(file: Path):
     task = table_of(file)
-    assert (task.cells, task.values) == (3, ("blue", "green one", "red", "x", "y"))
+    assert (task.cells, task.values) == (3, ("blue", "green one", "red", "x", "y", "z"))
     file.unlink()
     assert tasks.get("table", **json.loads(json.dumps(options_of(task)))) == task
 
@@ -45,13 +38,13 @@ def test_every_row_is_trained_on_or_held_out(file: Path):
     task = table_of(file)
     source = source_of(task, file)
     parts = {split: source.split(split) for split in ("train", "valid", "test")}
-    assert {split: len(part) for split, part in parts.items()} == {"train": 50, "valid": 2, "test": 2}
-    together = torch.cat([part.solution for part in parts.values()])
-    assert sorted(task.format(together, parts["train"])) == sorted(",".join(row) for row in ROWS)
+    assert {split: len(part) for split, part in parts.items()} == {"train": 50, "valid": 1, "test": 1}
+    lines = {split: task.format(part.solution, part) for split, part in parts.items()}
+    assert sorted(lines["train"] + 2 * (lines["valid"] + lines["test"])) == sorted(",".join(row) for row in ROWS)
     assert source.training(9, 0).solution.equal(parts["train"].solution)
-    test = source.draw("test", "2", 2, 0)
+    test = source.draw("test", "2", 1, 0)
     assert (test.given.sum(1) == 2).all()
-    assert len(source.validation(2, 0)) == 2
+    assert len(source.validation(2, 0)) == 1
     assert task.validate(test.solution, test).all()
     assert "table draws no instances of its own; give --data FILE" in fault(source_of(task).draw, "test", None, 1, 0)
 
@@ -61,7 +54,7 @@ def test_text_is_words_with_commas_or_characters_side_by_side(file: Path):
     task = table_of(file)
     problem = task.parse("red, .,y")
     assert (task.format_clues(problem), problem.given.tolist()) == (["red,.,y"], [[True, False, True]])
-    assert fault(task.parse, "red,pink,y").startswith("cell 2 is 'pink'; expected one of blue, green one, red, x, y")
+    assert fault(task.parse, "red,pink,y").startswith("cell 2 is 'pink'; expected one of blue, green one, red, x, y, z")
     assert fault(task.parse, "red,y") == "expected 3 cells, got 2; '.' for a blank"
     short = Table(4, ("a", "b"))
     assert short.format_clues(short.parse("ab.a")) == ["ab.a"]
@@ -74,8 +67,13 @@ def test_the_three_kinds_of_file_hold_the_same_rows(tmp_path: Path):
     texts = [[str(n) for n in row] for row in numbers.tolist()]
     (tmp_path / "a.csv").write_text("".join(",".join(row) + "\n" for row in texts))
     (tmp_path / "a.txt").write_text("".join(" ".join(row) + "\n" for row in texts))
-    assert read_rows(tmp_path / "a.npz") == read_rows(tmp_path / "a.txt") == read_rows(tmp_path / "a.csv") == texts
-    assert table_of(tmp_path / "a.npz").values == tuple(map(str, range(12)))  # by size, not 0, 1, 10, 11, 2
+    np.save(tmp_path / "b.npy", numbers.astype(np.int16).reshape(30, 2, 2))
+    np.savez(tmp_path / "c.npz", boards=numbers.astype(np.uint8), given=numbers > 3, meta="of `letgo data make`")
+    for name in ("a.npz", "a.csv", "a.txt", "b.npy", "c.npz"):
+        rows = read_table(tmp_path / name)
+        assert rows.values == tuple(map(str, range(12)))  # by size, not 0, 1, 10, 11, 2
+        assert [[rows.values[code] for code in row] for row in rows.codes.tolist()] == texts
+    assert table_of(tmp_path / "b.npy").grid == (2, 2)
 
 
 def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it(
@@ -99,8 +97,8 @@ def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it
     [
         ("", "no rows in it"),
         ("a,b\na,b,a\n", "row 2: 3 values after rows of 2"),
-        ("a,b\nb,\n", "row 2: a blank; a table to learn from has complete rows"),
-        ("a,b\nb,a\na,b\nb,a\n", "4 rows are too few to hold some out"),
+        ("a,b\nb,\n", "row 2, column 2: a blank; a table to learn from has complete rows"),
+        ("a,b\nb,a\na,b\nb,a\n", "4 rows, 2 of them distinct, are too few to hold some out"),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(tmp_path: Path, content: str, expected: str):
@@ -110,7 +108,74 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path: Path, content: str, expect
 
 def test_a_row_of_another_table_is_refused_by_its_number(file: Path):
     other = Table(3, ("red", "blue"))
-    assert "mine.csv, row 1: cell 3 is 'x'; expected one of red, blue" in fault(source_of(other, file).split, "train")
+    message = "mine.csv, row 1, column 3 'end': 'x' was never seen in training; expected one of red, blue"
+    assert message in fault(source_of(other, file).split, "train")
+    assert "row 1: 3 values; this table has 2" in fault(source_of(Table(2, ("red", "blue")), file).split, "train")
+
+
+def test_what_one_should_know_before_training_is_found(tmp_path: Path):
+    numbers = np.random.default_rng(0).permutation(np.arange(60))
+    rows = [f"a,{n % 3},{n % 5},{n % 4}" for n in [*numbers, 3, 3]]  # by the Chinese remainder theorem all different
+    (tmp_path / "t.csv").write_text("\n".join(["kind,three,five,four", *rows]))
+    look = Look.at(tmp_path / "t.csv")
+    assert (look.rows, look.distinct, look.cells, look.constant) == (62, 60, 4, ("column 1 'kind' (a)",))
+    source = source_of(table_of(tmp_path / "t.csv"), tmp_path / "t.csv")
+    assert isinstance(source, TableRows)
+    boards = source.task.parse("a,0,3,3").solution  # 3
+    assert source.known(torch.cat([boards, boards.roll(1, 1)])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("p.csv", "left,right,end\nred,,x\n.,?,y\n", [[1, 0, 1], [0, 0, 1]]),
+        ("p.txt", "red,.,x\n.,.,y\n", [[1, 0, 1], [0, 0, 1]]),
+        ("p.csv", "red,blue,.\n", [[1, 1, 0]]),
+        ("p.csv", "red,pink,.\n", "p.csv, row 1, column 2 'right': 'pink' was never seen in training; expected one of"),
+        ("p.csv", "left,right,end\nred,blue\n", "p.csv, row 1: 2 values; this table has 3"),
+    ],
+)
+def test_partial_rows_have_blanks_and_no_symbols_that_were_never_seen(
+    file: Path, tmp_path: Path, name: str, content: str, expected: Any
+):
+    (tmp_path / name).write_text(content)
+    source = source_of(table_of(file))
+    assert isinstance(source, TableRows)
+    if isinstance(expected, str):
+        assert expected in fault(source.read_partial, tmp_path / name)
+        return
+    problem = source.read_partial(tmp_path / name)
+    assert problem.given.int().tolist() == expected
+    assert source.task.format_clues(problem)[0] in ("red,.,x", "red,blue,.")
+
+
+def test_arrays_have_negative_blanks_and_too_many_values_are_refused(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.array([[0, 1], [1, 0]] * 20 + [[i, i] for i in range(30)]))
+    source = source_of(table_of(tmp_path / "a.npy"))
+    np.save(tmp_path / "p.npy", np.array([[-1, 3], [29, -9]]))
+    assert isinstance(source, TableRows)
+    assert source.read_partial(tmp_path / "p.npy").given.tolist() == [[False, True], [True, False]]
+    np.save(tmp_path / "many.npy", np.arange(600).reshape(300, 2))
+    assert "row 128, column 2: '255' is the 256th value" in fault(read_table, tmp_path / "many.npy")
+    np.save(tmp_path / "half.npy", np.array([[0.5, 1.0]]))
+    assert "it holds 0.5; expected whole numbers or words" in fault(read_table, tmp_path / "half.npy")
+
+
+def test_parquet_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    assert "pip install 'letgo[parquet]'" in fault(read_table, tmp_path / "t.parquet")
+
+
+def test_parquet_is_read_as_a_csv_is(file: Path, tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    csv = pytest.importorskip("pyarrow.csv")
+    parquet.write_table(csv.read_csv(file), tmp_path / "t.parquet")
+    one, other = read_table(file), read_table(tmp_path / "t.parquet")
+    assert (one.values, one.names) == (other.values, other.names)
+    assert (one.codes == other.codes).all()
 
 
 def test_the_page_draws_a_table(file: Path):
@@ -137,14 +202,14 @@ def test_a_table_is_trained_measured_and_solved_by_the_doors_of_all_tasks(tmp_pa
     import letgo
     from letgo.config import Config
 
-    rows = np.random.default_rng(0).choice(["a", "b", "c"], (400, 3))
+    rows = np.random.default_rng(0).choice(list("abcdef"), (400, 3))
     data = tmp_path / "twice.txt"
     data.write_text("".join("".join(row) * 2 + "\n" for row in rows.tolist()))
     task = table_of(data, grid=(2, 3))
     config = Config.for_task(task, task_options=options_of(task), steps=300, batch=64, decay=0.5)
     run = letgo.train(config, tmp_path / "run", data=str(data), device="cpu", validate=16)
     data.rename(tmp_path / "test.txt")  # a run folder needs no file
-    report = letgo.evaluate(run, rule="tweedie", count=20, data=str(tmp_path / "test.txt"), device="cpu")
-    assert (report.task, report.regime, report.count) == ("table", "random", 20)
+    report = letgo.evaluate(run, rule="tweedie", count=8, data=str(tmp_path / "test.txt"), device="cpu")
+    assert (report.task, report.regime, report.count) == ("table", "random", 8)
     answers = letgo.load(run.folder).solve(["abc...", "...cca", "a.c.b."], steps=50)
     assert [answer.board for answer in answers] == ["abcabc", "ccacca", "abcabc"]

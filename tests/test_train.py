@@ -6,6 +6,7 @@ import doctest
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +58,19 @@ WORDS = ["train", "sudoku-mini", "--batch", "2", "--boards", "20", "--device", "
 
 def instances(config: Config) -> Problem:
     return config.build_task().generate(config.boards, data_rng(config.seed, "train"), "train")
+
+
+def test_adam_has_its_authors_betas() -> None:
+    """Kingma and Ba (2015): after gradients 1 and 3 the means are (1 - b1)(b1 1 + 3) and (1 - b2)(b2 1 + 9)."""
+    trainer = Trainer.of(MINI, TrainingData.of(instances(MINI), MINI.masks, CPU))
+    trainer.rate.fill_(0.1)
+    before = trainer.flat.detach().clone()
+    for gradient in (1.0, 3.0):
+        trainer.flat.grad = torch.full_like(trainer.flat, gradient)
+        trainer.optimizer.step()
+    first, second = 0.1 * (0.9 + 3) / (1 - 0.9**2), 0.001 * (0.999 + 9) / (1 - 0.999**2)
+    moved = 0.1 * (1 + first / math.sqrt(second))  # the first step is the rate itself
+    assert_close(before - trainer.flat.detach(), torch.full_like(before, moved), rtol=1e-4, atol=1e-5)
 
 
 def trainer(config: Config = MINI, *seeds: int) -> Trainer:
@@ -379,11 +393,10 @@ def test_a_time_limit_stops_and_saves_and_the_schedule_does_not_notice(tmp_path:
     assert_same_run(tmp_path, tmp_path / "whole")
 
 
-# One process forks children that train, saving after every step; each is killed: the first ones at every operation on
-# a file in turn, each in a folder of its own, then others at random moments in one folder. What
+# One process forks children that train in one folder, saving after every step, and kills each at a random moment. What
 # they left must load, and the run that goes on from there must end with the very bits of one that was never killed.
 KILLED = """
-import itertools, json, os, random, signal, sys, time
+import json, os, random, signal, sys, time
 from pathlib import Path
 import torch
 from letgo.config import Config
@@ -398,10 +411,9 @@ warm = torch.zeros(1, requires_grad=True)  # torch imports much at its first opt
 warm.grad = torch.zeros(1)
 torch.optim.Adam([warm]).step()
 
-def work(folder, steps=config.steps):
-    shorter = Config.from_dict({**config.as_dict(), "steps": steps})
+def work(folder):
     options = loop.Options(keep=range(1, 1000, 7), log_every=1, max_seconds=None)
-    return loop.train_runs(shorter, lambda: problem, {config.seed: folder}, torch.device("cpu"), options)[0]
+    return loop.train_runs(config, lambda: problem, {config.seed: folder}, torch.device("cpu"), options)[0]
 
 def forked(do):
     child = os.fork()
@@ -413,31 +425,6 @@ def forked(do):
         finally:
             os._exit(code)
     return child
-
-def killed_at(number, folder):
-    count = itertools.count(1)
-    def mortal(operation):
-        def wrapped(*words, **more):
-            if next(count) == number:
-                os._exit(9)
-            return operation(*words, **more)
-        return wrapped
-    os.replace, os.unlink, os.fsync = mortal(os.replace), mortal(os.unlink), mortal(os.fsync)
-    run = work(folder, 2)
-    run.export(run.step, "raw", {"checkpoint": {}})  # as tuning does, and then training goes on
-    (folder / "tune-em.json").write_text("{}")
-    work(folder, 3)
-
-operations = 0
-for number in range(1, 200):
-    folder = out / f"at-{number}"
-    status = os.waitpid(forked(lambda: killed_at(number, folder)), 0)[1]
-    assert os.waitpid(forked(lambda: work(folder, 3)), 0)[1] == 0, (number, sorted(os.listdir(folder)))
-    load_model(str(folder))
-    if status == 0:
-        break
-    assert os.waitstatus_to_exitcode(status) == 9, status
-    operations += 1
 
 def written():
     return (out / "state.pt").stat().st_mtime_ns if (out / "state.pt").exists() else 0
@@ -464,7 +451,7 @@ for attempt in range(10):  # half of them as soon as they begin, half once they 
     if not os.WIFSIGNALED(status):
         break
 work(out)
-print(json.dumps({"steps": steps, "loaded": loaded, "operations": operations}))
+print(json.dumps({"steps": steps, "loaded": loaded}))
 """
 
 
@@ -485,10 +472,17 @@ def test_a_process_killed_at_any_moment_leaves_a_run_that_loads_and_resumes(tmp_
     go(config, tmp_path / "whole", log_every=1)
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
     assert not [*(tmp_path / "killed").rglob(".*.part")]
-    assert seen["operations"] > 20
-    go(replace(config, steps=3), tmp_path / "three", log_every=1)
-    for folder in (tmp_path / "killed").glob("at-*"):
-        assert_same_run(folder, tmp_path / "three")
+
+
+@pytest.mark.journey
+def test_a_kill_or_a_full_disk_at_any_file_operation_loses_nothing(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, str(Path(__file__).with_name("crash.py")), str(tmp_path), "3"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lost, places = re.findall(r"\d+", done.stdout)
+    assert int(lost) == 0
+    assert int(places) > 100
 
 
 @pytest.fixture
@@ -512,8 +506,7 @@ def test_signals_save_and_say_how_to_go_on(
     training_process.send_signal(number)
     _, stderr = training_process.communicate(timeout=60)
     assert training_process.returncode == 128 + number
-    assert stderr.count("\n") == 1
-    assert f"To go on: letgo {' '.join(WORDS)} --out {tmp_path / 'run'}" in stderr
+    assert f"To go on: letgo {' '.join(WORDS)} --out {tmp_path / 'run'}" in stderr.splitlines()[-1]
     state = load_state(tmp_path / "run" / "state.pt")
     assert state["step"] > 0
     assert f"stopped at step {state['step']:,} of 1,000,000" in stderr
@@ -575,8 +568,8 @@ def test_a_full_disk_loses_nothing_already_saved(room: int, tmp_path: Path) -> N
     assert len(before["state.pt"]) > 20_000
     done = python(FULL_DISK, str(room), *words, "--steps", "6")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "File too large" in done.stderr
+    assert "File too large" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
     after = contents(tmp_path)
     assert after.keys() == before.keys()
     for name in ("state.pt", "model.safetensors"):
@@ -948,8 +941,8 @@ def test_symmetries_train_on_every_image_of_an_instance_and_only_where_there_are
     mazes = [training_instances(replace(PRESETS[name], boards=2), None) for name in ("maze", "maze-symmetries")]
     assert torch.equal(mazes[1].solution[::8], mazes[0].solution)
     assert len(mazes[1]) == 16
-    assert main([*WORDS, "--symmetries", "--out", str(tmp_path / "run")]) == 2
-    assert "sudoku knows no symmetries to train on; leave --symmetries out" in capsys.readouterr().err
+    assert main(["train", "latin", "--boards", "4", "--symmetries", "--out", str(tmp_path / "run")]) == 2
+    assert "latin knows no symmetries to train on; leave --symmetries out" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

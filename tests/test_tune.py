@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from letgo import tune as tuning
 from letgo.cli import main
 from letgo.data.source import source_of
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import load
 from letgo.tasks import Problem
-from letgo.tune import LONG_SIGMAS, SIGMAS, TAU_STARTS, advice
+from letgo.tune import LONG_SIGMAS, SIGMAS, TAU_STARTS, advice, best_of, tune
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -118,6 +119,34 @@ def test_default_grids_hold_what_the_paper_found() -> None:
 
 
 @pytest.mark.fast
+def test_the_best_mean_over_folds_wins_not_the_best_fold_nor_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two boards in each of five folds; pass@1 averaged over all folds decides (section 4)."""
+    valid = {
+        0.1: [1, 1, 0, 0, 0, 0, 0, 0, 0, 0],  # the best first fold
+        0.2: [0, 0, 0, 0, 0, 0, 0, 0, 1, 1],  # a best fold, the last
+        0.3: [1, 0, 1, 0, 1, 0, 1, 0, 1, 0],
+    }
+    monkeypatch.setattr(
+        tuning, "_valid", lambda solver, problem, sampler, *_: torch.tensor(valid[sampler.sigma]).float()
+    )
+    solver = load("sudoku-mini")
+    problem = Problem(torch.zeros(10, 16, dtype=torch.long), torch.zeros(10, 16, dtype=torch.bool))
+    table = tune(solver, problem, [solver.sampler("em", 5, sigma=sigma) for sigma in valid])
+    assert table["best"] == {"sigma": 0.3, "tau_start": None, "validity": 0.5}
+    assert [row["validity"] for row in table["grid"]] == [0.2, 0.2, 0.5]
+    assert table["grid"][0]["folds"] == [1, 0, 0, 0, 0]
+
+
+def test_a_checkpoint_must_lead_by_more_than_a_standard_error() -> None:
+    """Of a share p of n boards it is sqrt(p (1 - p) / n): .05 at a half of 100, .005 of 10,000."""
+    assert best_of([0.5, 0.54], 100) == 0
+    assert best_of([0.5, 0.56], 100) == 1
+    assert best_of([0.5, 0.51], 10_000) == 1
+    assert best_of([0.5, 0.504], 10_000) == 0
+    assert best_of([0.5, 0.9, 0.7], 100) == 1
+    assert best_of([0.0, 0.01], 100) == 0  # none of 100: the error of one board
+
+
 def test_settings_at_the_edge_of_the_grid_are_named() -> None:
     def said(sigma: float, tau: float | None, validity: float = 0.5) -> str:
         taus = (None,) if tau is None else (0.6, 0.7, 0.8)

@@ -5,13 +5,17 @@
 The measurements are a list of `letgo evaluate --out` or `letgo reproduce` reports. They go to results/NAME.json under
 the model's name, those of --beside (solve.json, coverage.json, ...) to the file of the same name there; with --command
 (how the run was made), its times and losses go to results/training.json. Weights are stored in fp16. Where the
-instances came from a file, --data says which, as for `letgo evaluate`.
+instances came from a file, --data says which, as for `letgo evaluate`. `python tools/ship.py --cards` brings the cards
+of all shipped models up to date with results/.
 """
 
 import argparse
+import hashlib
 import json
 import shlex
 import statistics
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import torch
 from letgo.config import Config
 from letgo.data.files import written_atomically
 from letgo.data.source import source_of
+from letgo.presets import PRESETS
 from letgo.reproduce.measure import KINDS, weights_digest
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
@@ -42,6 +47,11 @@ def recipe(config: Config) -> str:
     if config.objective == "self-correction":
         form = "Algorithm 2" if config.full_gradient else "App. C's form"
         loss = f"self-correction (Eq. 9, {form}, lambda_simple {config.simple_weight:g})"
+    if config.objective == "cross-entropy":
+        loss = (
+            "cross-entropy on open cells after each turn, self-correction around it (App. C's form, lambda_simple "
+            f"{config.simple_weight:g}); the gradient's norm cut to {config.clip_norm:g}"
+        )
     optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
     rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
     falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
@@ -56,6 +66,8 @@ def data_text(config: Config) -> str:
     side, count = getattr(task, "size", task.symbols), f"{config.boards:,}"
     drawn = f"drawn by letgo's own generator (seed {config.seed})"
     turned = ", each in its 8 turns and reflections" if config.symmetries else ""
+    images = ", each under random symmetries of the board (digits, bands, stacks, lines, transposition)"
+    images = images if config.symmetries else ""
     clues = f"with 0 to {task.cells - 1} clues at random places"
     return {
         "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}",
@@ -66,7 +78,7 @@ def data_text(config: Config) -> str:
         "sudoku-extreme": (
             f"{count} 9x9 puzzles, each with one solution, of a stand-in for Sudoku-Extreme with its shares of "
             "sources: about 9% from public lists (tdoku's benchmark files: forum hardest, magictour, 17 clues), the "
-            "others generated, many of them as neighbours of the hardest"
+            f"others generated, many of them as neighbours of the hardest{images}"
         ),
     }[task.name]
 
@@ -75,12 +87,69 @@ def licence(config: Config) -> str:
     return {"sudoku-extreme": LISTS}.get(config.task, GENERATED)
 
 
+def differs(key: str, config: Config, usual: Config) -> bool:
+    return getattr(config, key) != getattr(usual, key)
+
+
+def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, Any]:
+    """All lines that made a model; and the one line that was seen to reach its figures, if there is one.
+
+    It was seen either as the only line that made it, or, where the run was cut and resumed, as that of further seeds.
+    """
+    runs = read_json(RESULTS / "training.json")
+    made = list(commands) or runs.get(name, {}).get("commands", [f"letgo train {name} --out runs/{name}"])
+    usual, drawn = PRESETS.get(name, config), licence(config) == GENERATED
+    flags = [f"--{key} {getattr(config, key)}" for key in ("steps", "decay", "warmup") if differs(key, config, usual)]
+    data = [] if drawn else [f"--data {config.task}"]
+    line = " ".join([f"letgo train {name} --out runs/{name}", *data, *flags])
+    further = {key: run for key, run in runs.items() if key.startswith(f"{name}.s")}
+    same = [key for key, run in further.items() if len(run["commands"]) == 1 and run["steps"] == config.steps]
+    if len(made) == 1 and "--init" not in made[0]:
+        seen = "the one line that made it" + (", with instances drawn anew from the same seed" if drawn else "")
+    elif same and len(same) == len(further):
+        seeds = " and ".join(key.removeprefix(f"{name}.s") for key in sorted(same))
+        seen = f"its run was cut and resumed; in one line, as seeds {seeds} were trained"
+    else:
+        line, seen = "", ""
+    return {"commands": made, "again": line, "again_seen": seen}
+
+
+def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What DDPM and Tweedie reprojection score where the model was measured first, with its command.
+
+    A model that was measured with neither has the figures of its own rule.
+    """
+    plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
+    first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
+    chosen = {r["rule"]: r for r in reversed(first)}  # of several the first
+    facts, scores = ("rule", "regime", "steps", "command"), ("value", "low", "high", "n")
+    return [{k: r[k] for k in facts} | {k: r["validity"][k] for k in scores} for _, r in sorted(chosen.items())]
+
+
+def rewrite_cards() -> None:
+    """Bring every card up to date with results/: figures, and the lines that train a model."""
+    for path in sorted(SHIPPED.glob("*/card.json")):
+        card, config = read_json(path), Config.from_dict(read_json(path.with_name("config.json")))
+        card |= again(card["name"], config) | {"figures": figures(Store(RESULTS).reports(card["name"]))}
+        write_json(path, card)
+        with written_atomically(path.with_name("README.md")) as file:
+            file.write(card_text(card).encode())
+
+
 def card_text(card: dict[str, Any]) -> str:
     chosen = card["validation"]
     limits = "\n".join(f"- {line}" for line in card["limits"])
     steps, whole = card["steps"], card.get("run_steps", card["steps"])
     run = f"{steps:,} steps" if steps == whole else f"{steps:,} steps of a run of {whole:,}"
     why = "chosen on validation boards" if chosen else "raw ones were not compared on validation boards"
+    lines = f"Trained again ({card['again_seen']}):\n\n```\n{card['again']}\n```"
+    if not card["again"]:
+        lines = "The lines that made it, one after the other:\n\n```\n" + "\n".join(card["commands"]) + "\n```"
+    scores = "".join(
+        f"- **{f['rule']}**, {f['regime']}: {f['value']:.3f} [{f['low']:.3f}, {f['high']:.3f}], n = {f['n']}: "
+        f"`{f['command']}`\n"
+        for f in card["figures"]
+    )
     return f"""# {card["name"]}
 
 {card["summary"]}
@@ -90,7 +159,10 @@ def card_text(card: dict[str, Any]) -> str:
 - **Training**: {run} in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
   ({why}), stored in fp16; {card["parameters"]:,} parameters.
 
-What it scores, with n, intervals and commands: `results/{card["name"]}.json` and `docs/results.md` in the repository.
+{scores}
+What else it scores, with intervals and commands: `results/{card["name"]}.json` and `docs/results.md` in the repository.
+
+{lines}
 
 Limits:
 
@@ -171,6 +243,8 @@ def main() -> None:
     parser.add_argument("--torch", default=torch.__version__.partition("+")[0], help="the version that trained")
     parser.add_argument("--note", help="a remark on the training")
     parser.add_argument("--seconds", type=float, default=0.0, help="of training, where the run has no state.pt")
+    if sys.argv[1:] == ["--cards"]:
+        return rewrite_cards()
     options = parser.parse_args()
 
     run = Run.load(options.run)
@@ -195,6 +269,7 @@ def main() -> None:
             parser.error(f"{path}: expected reports on {options.name} in {', '.join(f'{key}.json' for key in FILES)}")
 
     folder, store = SHIPPED / options.name, Store(RESULTS)
+    (folder / "card.json").unlink(missing_ok=True)  # of other weights
     save_weights(folder / "model.safetensors", weights, torch.float16)
     same = {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
     reports = [{**report, **same} for report in reports]
@@ -221,8 +296,11 @@ def main() -> None:
         "weights": "EMA" if config.weights == "ema" else "raw",
         "validation": chosen,
         "parameters": sum(w.numel() for w in weights.values()),
+        "sha256": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
         "generation_rule": best_from_nothing(folder, reports),
         "limits": options.limit,
+        "figures": figures(reports),
+        **again(options.name, config, options.command),
     }
     write_json(folder / "card.json", card)
     with written_atomically(folder / "README.md") as file:

@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LetgoError", "__version__", "evaluate", "load", "train"]
+MODULES = ("codecs", "kernels", "metrics", "models", "paths", "samplers", "sampling", "tasks")  # as the doors
+__all__ = ["LetgoError", "__version__", "evaluate", "load", "sample", "train"]
 
 if TYPE_CHECKING:
     from letgo.errors import LetgoError
     from letgo.evaluation import evaluate_model as evaluate
+    from letgo.foreign import sample
     from letgo.solver import load
     from letgo.training.train import train
 
@@ -18,6 +20,7 @@ DOORS = {  # each is 'module:name', imported when it is first used: `letgo --hel
     "LetgoError": "errors:LetgoError",
     "evaluate": "evaluation:evaluate_model",
     "load": "solver:load",
+    "sample": "foreign:sample",
     "train": "training.train:train",
 }
 
@@ -26,6 +29,10 @@ def __getattr__(name: str) -> Any:
     if name in DOORS:
         module, _, attribute = DOORS[name].partition(":")
         return getattr(import_module(f"letgo.{module}"), attribute)
-    if name in ("paths", "kernels", "tasks", "codecs", "sampling", "samplers", "metrics"):
+    if name in MODULES:
         return import_module(f"letgo.{name}")
     raise AttributeError(f"module 'letgo' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *MODULES])

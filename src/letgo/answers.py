@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -25,19 +25,28 @@ class Answer:
     calls: int  # network calls spent on this puzzle
     seconds: float
     belief: float | None = None  # the self-likelihood of the choice, where the network chose among tries
+    model: str | None = None  # the model that took over from the first one
 
     def as_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "belief" or value is not None}
+        more = ("belief", "model")
+        return {key: value for key, value in asdict(self).items() if key not in more or value is not None}
+
+    def after(self, first: Answer, model: str) -> Answer:
+        """This answer of a model that took over; what the first one spent counts too."""
+        spent = {name: getattr(first, name) + getattr(self, name) for name in ("tries", "calls", "seconds")}
+        return replace(self, model=model, **spent)
 
 
 class Ledger:
     """The puzzles of one call of `solve`, with their boards until now and what those cost.
 
-    With `choosing` every puzzle stays open, and of its boards the one with the highest self-likelihood is kept.
+    With `choosing` the board with the highest self-likelihood is kept, and a puzzle stays open until that is above
+    `sure`; no rule of the task is looked at.
     """
 
-    def __init__(self, problem: Problem, choosing: bool):
+    def __init__(self, problem: Problem, choosing: bool, sure: float | None = None):
         self.problem, self.choosing = problem, choosing
+        self.sure = math.inf if sure is None else sure
         self.boards = torch.zeros_like(problem.solution)
         self.solved = torch.zeros(len(problem), dtype=torch.bool)
         self.belief = torch.full((len(problem),), -math.inf)
@@ -47,7 +56,7 @@ class Ledger:
 
     def open(self) -> Int[Tensor, "open"]:
         """The rows of puzzles that another try is for."""
-        return (self.choosing | ~self.solved).nonzero().flatten()
+        return (self.belief <= self.sure if self.choosing else ~self.solved).nonzero().flatten()
 
     def enter(
         self,
@@ -55,10 +64,10 @@ class Ledger:
         boards: Symbols,
         valid: Bool[Tensor, "tried"],
         calls: Int[Tensor, "tried"],
-        seconds: float,
+        seconds: Float[Tensor, "tried"],
         belief: Float[Tensor, "tried"] | None = None,
     ) -> None:
-        """One more try of these rows; `seconds` are those of each."""
+        """One more try of these rows."""
         self.tries[rows] += 1
         self.calls[rows] += calls
         self.seconds[rows] += seconds

@@ -1,10 +1,19 @@
 """The one kind of error that a user meets: one line, what was wrong, where, what to do next."""
 
+import operator
 from collections.abc import Iterable
+from typing import Any
+
+MOST = 1500  # characters of a message
 
 
 class LetgoError(ValueError):
-    """Bad input. The command line prints its message and exits with code 2."""
+    """Bad input. The command line prints its message, always one line, and exits with code 2."""
+
+    def __init__(self, text: str):
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        # A name may have thousands of characters; what to do next stands at the end.
+        super().__init__(line if len(line) <= MOST else f"{line[: MOST - 305]} ... {line[-300:]}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> LetgoError:
@@ -15,3 +24,14 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Letgo
     near = get_close_matches(name.lower(), names, 1, 0.6 if len(name) > 3 else 0.7)  # 'gpu' is not 'cpu'
     suggestion = f"did you mean {near[0]}? " if near else ""
     return LetgoError(f"unknown {kind} '{name}'; {suggestion}{hint or 'choose one of ' + ', '.join(names)}")
+
+
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """What is counted by whole numbers, from `least` on."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise LetgoError(f"{name} must be a whole number, got {value!r}") from None
+    if least is not None and number < least:
+        raise LetgoError(f"{name} must be at least {least}, got {number}")
+    return number

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from letgo.answers import Ledger
 from letgo.data.source import source_of
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, whole_number
 from letgo.estimates import Column
 from letgo.machine import device_name
 from letgo.metrics import codeword_distances, violation_shares
@@ -25,7 +26,7 @@ from letgo.tasks import Problem
 def evaluate_model(
     model: str | os.PathLike[str] | Solver,
     rule: str = "tweedie",
-    regime: str | None = None,
+    regime: str | int | None = None,
     steps: int | None = None,
     count: int = 2000,
     passes: int = 1,
@@ -35,26 +36,47 @@ def evaluate_model(
     device: str = "auto",
     batch: int | None = None,
     progress: Progress | None = None,
+    until_sure: bool = False,
+    sure: float | None = None,
     **settings: float | None,
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
-    `settings` are those of the rule: sigma, tau_start, variance, soft_until; where they are not given, as tuned.
+    `settings` are those of the rule: sigma, tau_start, variance, soft_until; where they are not given, as tuned. With
+    `until_sure` an instance is tried again, `passes` times at most, until the network's self-likelihood of its board
+    is above `sure`, by default what `letgo tune --belief` stored.
 
     >>> import letgo
     >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")
     >>> report.validity.n, report.regime, report.steps
     (8, '4', 50)
     """
+    for key, value, least in (("count", count, 1), ("passes", passes, 1), ("seed", seed, None)):
+        whole_number(key, value, least)
+    regime = None if regime is None else str(regime)
+    solver = model if isinstance(model, Solver) else load(model, device)
     name = model.config.name if isinstance(model, Solver) else os.fspath(model)
-    solver = model if isinstance(model, Solver) else load(name, device)
+    mark = sure_mark(solver, sure) if until_sure else None
+    steps = solver.short_try if steps is None and until_sure else steps
     source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
     problem = source.draw("test", regime, count, seed)
     part = problem if shard is None else part_of(problem, shard)
     where = "file" if source.own_clues(problem) else regime or source.regimes[0]
-    report = evaluate(solver, part, sampler, passes, seed, batch, progress)
+    report = evaluate(solver, part, sampler, passes, seed, batch, progress, mark)
     whole = None if shard is None else len(problem)
     return replace(report, model=own_name(name), regime=where, shard=shard, whole=whole)
+
+
+def sure_mark(solver: Solver, sure: float | None = None) -> float:
+    """The given self-likelihood, or the one that is stored with the model."""
+    solver.check_belief()
+    mark = solver.sure if sure is None else sure
+    if mark is None:
+        raise LetgoError(
+            f"model '{solver.config.name}' has no self-likelihood that tells right boards from wrong; find one with "
+            "`letgo tune RUN --belief`, or give --sure"
+        )
+    return mark
 
 
 def part_of(problem: Problem, shard: str) -> Problem:
@@ -76,26 +98,34 @@ def evaluate(
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
+    sure: float | None = None,
 ) -> Report:
-    """Sample every instance `passes` times from seeded noise and score the final states."""
+    """Sample every instance `passes` times from seeded noise and score the final states; with `sure`, `until_sure`."""
     if passes < 1:
         raise LetgoError(f"passes must be at least 1, got {passes}")
+    number = torch.arange(len(problem)) if problem.number is None else problem.number
     started, before = time.perf_counter(), solver.engine.building
-    tries = solver.sample(problem, sampler, seed, passes, 0, batch, progress).unflatten(0, (passes, -1))
-    seconds, building = time.perf_counter() - started, solver.engine.building - before
-    boards = torch.stack([solver.codec.decode(x) for x in tries])
-    best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.codec.one_hot else None
-    number = range(len(problem)) if problem.number is None else problem.number.tolist()
+    if sure is None:
+        tries = solver.sample(problem, sampler, seed, passes, 0, batch, progress).unflatten(0, (passes, -1))
+        seconds = time.perf_counter() - started
+        boards = torch.stack([solver.codec.decode(x) for x in tries])
+        best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.codec.one_hot else None
+        columns = _columns(solver, problem, tries, boards, best, sampler.calls * passes)
+        calls = sampler.calls * passes * len(problem)
+    else:
+        numbered = replace(problem, number=number)
+        columns = until_sure(solver, numbered, sampler, passes, sure, seed, batch, progress)
+        seconds, calls = time.perf_counter() - started, int(columns["calls_per_instance"].values.sum())
     return Report.of(
-        Outcomes(list(number), _columns(solver, problem, tries, boards, best, sampler.calls * passes)),
+        Outcomes(number.tolist(), columns),
         task=solver.task.name,
         rule=sampler.rule,
-        settings=sampler.settings,
+        settings=sampler.settings | ({} if sure is None else {"sure": sure}),
         steps=sampler.steps,
         seed=seed,
-        calls=sampler.calls * passes * len(problem),
+        calls=calls,
         seconds=round(seconds, 3),
-        building_seconds=round(building, 3) if solver.engine.building else None,
+        building_seconds=round(solver.engine.building - before, 3) if solver.engine.building else None,
         device=device_name(solver.device),
         precision=solver.sample_precision,
     )
@@ -105,13 +135,10 @@ def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: An
     """Every score of every instance; the first try counts where a score is of one."""
     task, passes = solver.task, len(boards)
     valid = torch.stack([task.validate(board, problem) for board in boards], dim=1)
-    digests = torch.tensor([board_digest(board) for board in boards[0]], dtype=torch.float64)
     columns = {
         "validity": Column.of("rate", valid[:, 0]),
         "pass_at_k": Column.of("any", valid),
-        "violation_rate": Column.of("share", violation_shares(boards[0], problem, task)),
-        "codeword_distance": Column.of("mean", codeword_distances(tries[0], problem.given, solver.codec)),
-        "uniqueness": Column.of("distinct", torch.stack([digests, valid[:, 0].double()], 1)),
+        **_board_columns(solver, problem, tries[0], boards[0], valid[:, 0]),
         "calls_per_instance": Column.of("spread", torch.full((len(problem),), calls)),
     }
     if best is not None:
@@ -119,3 +146,59 @@ def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: An
         cost = torch.tensor([passes, len(BELIEF_TIMES) * passes]).expand(len(problem), 2)
         columns["chosen_at_k"] = Column.of("chosen", torch.cat([chosen[:, None], cost], 1))
     return {**columns, **task.outcomes(list(boards), problem)}
+
+
+def _board_columns(solver: Solver, problem: Problem, states: Any, boards: Any, valid: Any) -> dict[str, Column]:
+    """What is measured of one board of each instance."""
+    digests = torch.tensor([board_digest(board) for board in boards], dtype=torch.float64)
+    return {
+        "violation_rate": Column.of("share", violation_shares(boards, problem, solver.task)),
+        "codeword_distance": Column.of("mean", codeword_distances(states, problem.given, solver.codec)),
+        "uniqueness": Column.of("distinct", torch.stack([digests, valid.double()], 1)),
+    }
+
+
+def until_sure(
+    solver: Solver,
+    problem: Problem,
+    sampler: Sampler,
+    tries: int,
+    sure: float,
+    seed: int = 0,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Column]:
+    """Try each instance again until the network is sure of its board, `tries` times at most, and score the answers.
+
+    The answer is the board with the highest self-likelihood so far; no rule of the task decides anything.
+    """
+    count, ledger, states = len(problem), Ledger(problem, True, sure), None
+    valid = torch.zeros(count, tries, dtype=torch.bool)
+    for attempt in range(tries):
+        rows = ledger.open()
+        if len(rows) == 0:
+            break
+        part = problem[rows]
+        ends = solver.sample(part, sampler, seed, 1, attempt, batch)
+        boards, before = solver.codec.decode(ends), ledger.belief[rows]
+        likelihood = solver.self_likelihood(boards, part, seed, batch)
+        valid[rows, attempt] = solver.task.validate(boards, part)
+        calls = torch.full_like(rows, sampler.calls + len(BELIEF_TIMES))
+        ledger.enter(rows, boards, valid[rows, attempt], calls, torch.zeros(len(rows)), likelihood)
+        states = ends.clone() if states is None else states
+        better = likelihood > before
+        states[rows[better]] = ends[better]
+        if progress is not None:
+            progress(count - len(ledger.open()), count)
+    answered, settled = ledger.solved, ledger.belief > sure
+    return {
+        "validity": Column.of("rate", answered),
+        "first_try": Column.of("rate", valid[:, 0]),
+        "pass_at_k": Column.of("any", valid),
+        "believed": Column.of("rate", settled),
+        "believed_wrong": Column.of("rate", settled & ~answered),
+        **_board_columns(solver, problem, states, ledger.boards, answered),
+        "calls_per_instance": Column.of("spread", ledger.calls),
+        "tries_per_instance": Column.of("spread", ledger.tries),
+        **solver.task.outcomes([ledger.boards], problem),
+    }

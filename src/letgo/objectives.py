@@ -22,7 +22,7 @@ from letgo.registry import Entry, choose
 from letgo.rng import uniform_times
 from letgo.shapes import State, Symbols, Time
 
-Network = Callable[[State, Time, Tensor | None], State]
+Network = Callable[..., State]  # of x_t, t and the context; a looped one can be asked for the logits of `every_turn`
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,37 @@ class SelfCorrection:
         return {"recovery": recovery, "simple": simple}
 
 
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Self-correction in App. C's form for a looped network: cross-entropy on open cells after every turn.
+
+    At its optimum the softmax is E[x0 | x_t], as with the squared error. Not in the paper.
+    """
+
+    simple_weight: float = 0.1
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"recovery": 1.0, "simple": self.simple_weight}
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
+        x0, clues = batch.x0, batch.clues
+        t1 = uniform_times(x0)
+        t2 = t1 * uniform_times(x0)
+        x_t1 = clues.pin(path.sample(x0, t1, torch.randn_like(x0)))
+        with torch.no_grad():
+            proposal = clues.pin(network(x_t1, t1, batch.context))
+        x_t2 = clues.pin(path.sample(proposal, t2, torch.randn_like(x0)))
+        rows = simple_rows(self.simple_weight, len(x0) // batch.models) * batch.models
+        inputs = [torch.cat(pair) for pair in ((x_t2, x_t1[:rows]), (t2, t1[:rows]))]
+        context = None if batch.context is None else torch.cat([batch.context, batch.context[:rows]])
+        logits = network(*inputs, context, every_turn=True).float()  # (batch, turns, cells, symbols)
+        wanted, given = (torch.cat([part, part[:rows]])[:, None] for part in (batch.symbols, clues.given))
+        likely = logits.log_softmax(-1).gather(-1, wanted[..., None].expand(*logits.shape[:-1], 1))[..., 0]
+        terms = torch.where(given, 0.0, -likely)
+        return {"recovery": terms[: len(x0)], "simple": terms[len(x0) :] if rows else torch.zeros_like(terms[:1])}
+
+
 CORRUPT_40 = partial(corrupt, share=0.4)
 REENTER = {"renoise": renoise, "ddpm-step": ddpm_step, "corrupt": corrupt, "corrupt-40": CORRUPT_40}
 TARGETS = {"clean": clean, "ddpm-mean": ddpm_mean}
@@ -190,5 +221,6 @@ def self_correction(
 OBJECTIVES: dict[str, Entry] = {
     "simple": lambda simple_weight, full, **options: Simple(**options),
     "self-correction": self_correction,
+    "cross-entropy": lambda simple_weight, full: CrossEntropy(simple_weight),
     "masked": "letgo.discrete:masked_cross_entropy",
 }

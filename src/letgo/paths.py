@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from letgo.errors import LetgoError
-from letgo.registry import Entry
+from letgo.registry import Entry, choose
 from letgo.rng import START
-from letgo.shapes import State, Time
+from letgo.shapes import AnyState as State
+from letgo.shapes import AnyTime as Time
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -85,6 +87,11 @@ class GaussianPath(ABC):
         determinant = self.alpha(t) * self.dbeta(t) - self.beta(t) * self.dalpha(t)
         return (self.dbeta(t) * x_t - self.beta(t) * velocity) / determinant
 
+    def x0_from_v(self, x_t: State, v: State, t: Time) -> State:
+        """Of v = alpha eps - beta x0, which diffusers calls v_prediction; it divides by nothing that can be 0."""
+        alpha, beta = self.alpha(t), self.beta(t)
+        return (alpha * x_t - beta * v) / (alpha**2 + beta**2)
+
 
 class CosinePath(GaussianPath):
     """The variance-preserving path: alpha = cos(pi t / 2), beta = sin(pi t / 2)."""
@@ -117,6 +124,10 @@ class LinearPath(GaussianPath):
     def dbeta(self, t: Time) -> Time:
         return torch.ones_like(t)
 
+    def timestep(self, t: Time) -> Float[Tensor, "rows"]:
+        """What diffusers' flow-matching networks take for the time t: 1000 t, one for each row."""
+        return 1000 * t.flatten()
+
 
 class TablePath(GaussianPath):
     """A schedule that a network of your own was trained with, as its T values of alphas_cumprod (diffusers' name).
@@ -125,12 +136,22 @@ class TablePath(GaussianPath):
     1 - alpha^2.
     """
 
-    def __init__(self, alphas_cumprod: Tensor):
-        squares = alphas_cumprod.double().cpu()
+    def __init__(self, alphas_cumprod: Any):
+        """`alphas_cumprod` is a tensor, an array or a list."""
+        try:
+            squares = torch.as_tensor(alphas_cumprod).detach().double().cpu()
+        except (TypeError, ValueError, RuntimeError):  # what torch says to things that are no numbers
+            kind = type(alphas_cumprod).__name__
+            raise LetgoError(f"{kind} is no row of numbers; of a scheduler give its .alphas_cumprod") from None
         falls = squares.ndim == 1 and len(squares) > 0 and bool((squares.diff() < 0).all())
         if not falls or not 0 <= float(squares[-1]) <= float(squares[0]) < 1:
             raise LetgoError("alphas_cumprod must be one row of numbers that fall from below 1 to 0 or more")
         self.table = torch.cat([squares.new_ones(1), squares]).sqrt()
+
+    def timestep(self, t: Time) -> Int[Tensor, "rows"]:
+        """What a diffusers network takes for the time t: the number of the nearest training step, one for each row."""
+        last = len(self.table) - 1
+        return (t.flatten() * last).round().long().clamp(1, last) - 1
 
     def _part(self, t: Time) -> tuple[Tensor, Time, Time]:
         """How far t lies in its part of the table, and alpha at both ends of it."""
@@ -158,3 +179,19 @@ class TablePath(GaussianPath):
 
 
 PATHS: dict[str, Entry] = {"cosine": CosinePath, "linear": LinearPath, "absorbing": "letgo.discrete:Absorbing"}
+
+
+def checked_path(path: Any) -> Any:
+    """A path, or the path of a name; a class, a scheduler or a table in its place is refused by what to write."""
+    if isinstance(path, str):
+        return choose("path", PATHS, path)()
+    if isinstance(path, type):
+        raise LetgoError(f"path is the class {path.__name__}; give an object of it, such as {path.__name__}(...)")
+    if isinstance(path, Path):
+        return path
+    instead = "CosinePath(), LinearPath() or TablePath(...)"
+    if hasattr(path, "alphas_cumprod"):
+        instead = "TablePath(scheduler.alphas_cumprod)"
+    elif hasattr(path, "__len__"):
+        instead = "TablePath(alphas_cumprod)"
+    raise LetgoError(f"{type(path).__name__} is no path of letgo.paths; give {instead}")

@@ -31,6 +31,9 @@ class Clues:
     def __getitem__(self, index: slice | Tensor) -> Clues:
         return Clues(self.values[index], self.given[index], self.soft_until)
 
+    def to(self, device: torch.device) -> Clues:
+        return Clues(self.values.to(device), self.given.to(device), self.soft_until)
+
     def pin(self, x: State) -> State:
         """Hard pinning: x[m] = c[m]."""
         return torch.where(self.given[..., None], self.values, x)

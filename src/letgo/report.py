@@ -7,17 +7,19 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 from letgo import __version__
 from letgo.errors import LetgoError
-from letgo.estimates import ESTIMATES, Column, Estimate, Known
+from letgo.estimates import ESTIMATES, Column, Estimate
+from letgo.typed import check
 
 SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness",
           "calls_per_instance")  # fmt: skip
+SHOWN = ("validity", "pass_at_k")  # by every report
 PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "outcomes", "scores", "device"}
 
 
@@ -44,7 +46,8 @@ class Outcomes:
         columns = {name: Column.from_dict(value) for name, value in values.items() if name != "number"}
         number = [int(number) for number in values["number"]]
         for name, column in columns.items():
-            if column.kind not in ESTIMATES or len(column.values) != len(number):
+            empty = len(number) > 0 and not column.values.numel()
+            if column.kind not in ESTIMATES or len(column.values) != len(number) or empty:
                 raise ValueError(f"the outcomes of {name} are damaged")
         return Outcomes(number, columns)
 
@@ -111,13 +114,15 @@ class Report:
         known = {f.name for f in fields(Report)} - {"scores", "outcomes"}
         try:
             scores: dict[str, Estimate] = {
-                name: Known(v) for name, v in values.items() if isinstance(v, dict) and "n" in v
+                name: Estimate.from_dict(v) for name, v in values.items() if isinstance(v, dict) and "n" in v
             }
             outcomes = Outcomes.from_dict(values["outcomes"]) if "outcomes" in values else None
             shard_of(values.get("shard", "0/1"))
-            plain = {name: value for name, value in values.items() if name in known}
+            plain, hints = {name: value for name, value in values.items() if name in known}, get_type_hints(Report)
+            for name, value in plain.items():
+                check(value, hints[name], name)
             return Report(**plain, scores=scores, outcomes=outcomes)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise LetgoError(f"not a report of `letgo evaluate` ({error}); measure it again") from None
 
     @staticmethod
@@ -135,7 +140,7 @@ class Report:
         return replace(
             parts[0],
             count=len(outcomes.number),
-            scores=outcomes.scores(),
+            scores=_scores(outcomes),
             outcomes=outcomes,
             calls=sum(part.calls for part in parts),
             seconds=round(math.fsum(part.seconds for part in parts), 3),
@@ -144,6 +149,17 @@ class Report:
             shard=None,
             whole=None,
         )
+
+
+def _scores(outcomes: Outcomes) -> dict[str, Estimate]:
+    """The scores of outcomes that were read from files; those that every report shows must be there."""
+    for name in SHOWN:
+        if name not in outcomes.columns:
+            raise LetgoError(f"the parts have no outcomes of {name}; measure them again")
+    try:
+        return outcomes.scores()
+    except (ArithmeticError, IndexError, RuntimeError, ValueError) as error:  # too few columns, no number
+        raise LetgoError(f"the parts hold damaged outcomes ({error}); measure them again") from None
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -171,8 +187,9 @@ def _refuse_unlike(parts: Sequence[Report]) -> None:
     if len({total for _, total in shards}) > 1 or len(set(shards)) < len(shards):
         names = ", ".join(str(part.shard) for part in parts)
         raise LetgoError(f"parts {names} are not the parts of one whole; name each part once")
-    for missing in sorted(set(range(shards[0][1])) - {index for index, _ in shards}):
+    there = {index for index, _ in shards}
+    for missing in (index for index in range(shards[0][1]) if index not in there):
         raise LetgoError(f"part {missing}/{shards[0][1]} is missing; measure it with --shard {missing}/{shards[0][1]}")
     numbers = sorted(number for part in parts if part.outcomes is not None for number in part.outcomes.number)
-    if numbers != list(range(parts[0].whole or len(numbers))):
+    if len(numbers) != (parts[0].whole or len(numbers)) or numbers != list(range(len(numbers))):
         raise LetgoError("the parts share instances or leave some out; give all of them the same --count and --data")

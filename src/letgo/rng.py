@@ -1,4 +1,4 @@
-"""Seeded noise. A board's noise is a pure function of (seed, instance, try, step), whatever its batch."""
+"""Noise is seeded: a board's noise is a pure function of (seed, instance, try, step), whatever its batch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _WORD = 0xFFFFFFFF
 
 
 def data_rng(seed: int, purpose: str) -> np.random.Generator:
-    """One stream of instances per purpose ('train', 'valid', 'test'), so that the splits never share draws."""
+    """Return the stream of instances of one purpose ('train', 'valid', 'test'): the splits never share draws."""
     return np.random.default_rng([seed, *purpose.encode()])
 
 
 def as_int64(seed: int | Int[Tensor, ""]) -> Int[Tensor, ""]:
-    """A seed of any size as a tensor: its low 64 bits, the ones that the key holds."""
+    """Return a seed of any size as a tensor: its low 64 bits, the ones that the key holds."""
     return seed if isinstance(seed, Tensor) else torch.tensor(((seed & (2**64 - 1)) ^ 2**63) - 2**63)
 
 
 def philox(counter: list[Tensor], key: tuple[int | Tensor, int | Tensor]) -> list[Tensor]:
-    """Philox4x32-10 (Salmon et al. 2011): four 32-bit words per counter, held in int64 tensors."""
+    """Return four 32-bit words per counter, held in int64 tensors, by Philox4x32-10 (Salmon et al. 2011)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -39,7 +39,7 @@ def philox(counter: list[Tensor], key: tuple[int | Tensor, int | Tensor]) -> lis
 
 
 def box_muller(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Two standard normals from two 32-bit words; the half keeps the logarithm finite."""
+    """Turn two 32-bit words into two standard normals; the half keeps the logarithm finite."""
     radius = ((first.float() + 0.5) * 2.0**-32).log().mul(-2).sqrt()
     angle = second.float() * (2 * math.pi * 2.0**-32)
     return radius * angle.cos(), radius * angle.sin()
@@ -47,7 +47,7 @@ def box_muller(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard normal states for boards known by (instance, attempt). A compiled step holds its seed in a tensor."""
+    """It gives standard normal states to boards by (instance, attempt). A compiled step has its seed in a tensor."""
 
     seed: int | Int[Tensor, ""]
     instance: Int[Tensor, "batch"]
@@ -56,7 +56,7 @@ class Noise:
 
     @staticmethod
     def first(seed: int, count: int, device: str | torch.device = "cpu") -> Noise:
-        """Instances 0 .. count-1, first try."""
+        """Return the noise of instances 0 .. count-1, first try."""
         index = torch.arange(count, device=device)
         return Noise(seed, index, torch.zeros_like(index))
 
@@ -67,11 +67,11 @@ class Noise:
         return Noise(self.seed, self.instance[index], self.attempt[index])
 
     def repeat(self, times: int) -> Noise:
-        """The same boards, again and again."""
+        """Return the noise of the same boards, again and again."""
         return Noise(self.seed, self.instance.repeat(times), self.attempt.repeat(times))
 
     def normal(self, step: int | Int[Tensor, "*rows"], purpose: int, cells: int, dim: int) -> State:
-        """`step` is one for all boards, or one for each."""
+        """Return the noise of a step, which is one for all boards, or one for each."""
         blocks = -(-cells * dim // 4)
         block = torch.arange(blocks, device=self.instance.device) if self.count is None else self.count[:blocks]
         block = block.expand(len(self.instance), blocks)
@@ -89,7 +89,7 @@ MOST_AHEAD = 16  # steps, since a board that is solved needs no more
 
 @dataclass(frozen=True)
 class NoiseAhead(Noise):
-    """The same noise, drawn for several steps when the first of them is asked for. Memory is flat in the steps."""
+    """It gives the same noise, but draws several steps' when the first of them is due. Memory is flat in the steps."""
 
     source: Noise | None = None
     drawn: dict[int, tuple[int, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by purpose
@@ -113,5 +113,5 @@ class NoiseAhead(Noise):
 
 
 def uniform_times(x: State) -> Float[Tensor, "batch 1 1"]:
-    """One training time in [0, 1) per board, from torch's global generator."""
+    """Draw one training time in [0, 1) per board, from torch's global generator."""
     return torch.rand(len(x), 1, 1, device=x.device)

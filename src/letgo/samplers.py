@@ -9,7 +9,7 @@ from typing import Any
 
 from letgo.codecs import Codec
 from letgo.discrete import ancestral, confidence, remask
-from letgo.errors import LetgoError, unknown
+from letgo.errors import LetgoError, unknown, whole_number
 from letgo.kernels import EulerMaruyama, Rule, Tempered, ddim, ddpm, euler, heun, resample, tweedie
 from letgo.paths import Path
 from letgo.sampling import Grid, uniform_grid
@@ -25,6 +25,7 @@ class RuleKind:
     family: str = "gaussian"  # of the path
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
     tempers: bool = True  # its variance can be multiplied
+    noisy: bool = True  # it has a variance at all: where it has none, multiplying it changes nothing
 
     def fits(self, path: Path, codec: Codec) -> bool:
         codec_family = getattr(codec, "family", "gaussian")
@@ -32,8 +33,8 @@ class RuleKind:
 
     @property
     def settings(self) -> list[str]:
-        """The settings of `Sampler` that a user may give with it."""
-        return [*self.takes, *(["variance"] if self.tempers else []), "soft_until"]
+        """The settings of `Sampler` that change what it does."""
+        return [*self.takes, *(["variance"] if self.tempers and self.noisy else []), "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
@@ -43,11 +44,11 @@ def plain(rule: Rule, **facts: Any) -> RuleKind:
 
 RULES: dict[str, RuleKind] = {
     "ddpm": plain(ddpm),
-    "ddim": plain(ddim),
+    "ddim": plain(ddim, noisy=False),
     "tweedie": plain(tweedie),
     "resample": plain(resample, one_hot=True),
-    "euler": plain(euler),
-    "heun": plain(heun, calls=2),
+    "euler": plain(euler, noisy=False),
+    "heun": plain(heun, calls=2, noisy=False),
     "em": RuleKind(EulerMaruyama, ("sigma",)),
     "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
     "ancestral": plain(ancestral, family="absorbing", tempers=False),
@@ -56,10 +57,13 @@ RULES: dict[str, RuleKind] = {
 }
 
 
+SETTINGS = ("sigma", "tau_start", "variance", "soft_until")  # of a `Sampler`, beside its rule and steps
 BEST = ("tweedie", "confidence")  # of each family
 
 
 def rule_kind(name: str) -> RuleKind:
+    if not isinstance(name, str):
+        raise LetgoError(f"a model's rule is given by its name, such as 'tweedie'; got {name!r}")
     if name not in RULES:
         raise unknown("rule", name, RULES)
     return RULES[name]
@@ -84,6 +88,10 @@ class Sampler:
 
     def __post_init__(self) -> None:
         kind = rule_kind(self.rule)
+        whole_number("steps", self.steps, 1)
+        for name in SETTINGS:
+            if not isinstance(value := getattr(self, name), (int, float, type(None))):
+                raise LetgoError(f"{name} must be a number, got {value!r}")
         values = {"sigma": self.sigma, "tau_start": self.tau_start}
         for name in kind.takes:
             if values[name] is None:

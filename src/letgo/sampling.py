@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,15 +13,18 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.kernels import Rule, Transition
-from letgo.paths import Path
+from letgo.models.denoiser import Clip, checked_clip, clipped, split_output
+from letgo.paths import GaussianPath, Path
 from letgo.pinning import Clues
 from letgo.rng import PIN, START, Noise
 from letgo.shapes import State, Time
 
 Grid = Float[Tensor, "points"]
 Denoise = Callable[..., State | tuple[State, Tensor]]  # (x_t, t) -> x0_hat, or (x_t, t, memory) -> x0_hat, memory
+IMPLAUSIBLE = 100  # a clean state that is larger than this, where noise has the scale 1, is a network's mistake
 BELIEF_TIMES = (0.05, 0.1, 0.15, 0.2) * 2  # where a finished board is noised again, a draw of noise for each
 LEAST = 1e-4  # no symbol is held for less likely
+FAR = 1e6  # no path leads to such a state, and no network was trained on one
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,29 @@ def starting_state(noise: Noise, clues: Clues, path: Path) -> State:
     return clues.pin_at(x_1, one, path, draw(PIN) if clues.may_be_soft else None)
 
 
-def refuse_nan(x_t: State, x0_hat: State, step: int) -> None:
+def diverged(step: int) -> LetgoError:
+    return LetgoError(f"the sampler diverged at step {step}; take a smaller sigma or variance, or more steps")
+
+
+def refuse_nan(x_t: State, largest: float, step: int) -> None:
     """A network that answers a finite state with NaN or infinity is broken; a sampler may diverge by itself."""
-    if not bool(x0_hat.isfinite().all()) and bool(x_t.isfinite().all()):
+    if not math.isfinite(largest) and bool(x_t.isfinite().all()):
+        if float(x_t.abs().max()) > FAR:
+            raise diverged(step)
         raise LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
+
+
+def warn_of_size(path: Path, x_t: State, largest: float, step: int, t: Time) -> bool:
+    """Whether x0_hat was implausibly large, which is then said; where x_t is as well, a sampler diverged by itself."""
+    if not IMPLAUSIBLE < largest < math.inf or float(x_t.abs().amax()) > IMPLAUSIBLE:
+        return False
+    alpha = f", where alpha is {float(path.alpha(t)):.2g}" if isinstance(path, GaussianPath) else ""
+    warnings.warn(
+        f"x0_hat reaches {largest:,.0f} at step {step}{alpha}: no data on the scale of the noise does; "
+        "for a network of eps give clip=(low, high), the range of your data",
+        stacklevel=3,
+    )
+    return True
 
 
 def trajectory(
@@ -116,20 +140,29 @@ def trajectory(
     clues: Clues,
     noise: Noise,
     walk: Walk | None = None,
+    clip: Clip | None = None,
 ) -> Iterator[Snapshot]:
     """Algorithm 1, from noise to data. No clues is an all-False mask, not a branch.
 
-    With `walk` it goes on from there: noise is keyed by board and step, so nothing else changes.
+    With `walk` it goes on from there: noise is keyed by board and step, so nothing else changes. With `clip` every
+    x0_hat is held to that range, which one-hot networks of x0 do not need.
     """
-    times = checked_grid(times)
+    times, clip = checked_grid(times), checked_clip(clip)
     walk = Walk(starting_state(noise, clues, path)) if walk is None else walk
-    grid, first = times.to(walk.x.device), int(walk.done)
+    grid, first, warned = times.to(walk.x.device), int(walk.done), False
     index = torch.arange(len(times), device=walk.x.device)
+
+    def denoise_clipped(*state: Tensor) -> State | tuple[State, Tensor]:
+        x0_hat, memory = split_output(denoise(*state))
+        return clipped(x0_hat, clip) if memory is None else (clipped(x0_hat, clip), memory)
+
     for i, reached in enumerate(times.tolist()[1 + first :], start=first):
         span, before = (grid[i].view(1, 1, 1), grid[i + 1].view(1, 1, 1)), Walk(walk.x, walk.memory, index[i])
         with torch.no_grad():  # around each step, not the yield: the caller's own mode must not change
-            walk, x0_hat = reverse_step(denoise, path, rule, before, span, clues, noise)
-        refuse_nan(before.x, x0_hat, i + 1)
+            walk, x0_hat = reverse_step(denoise_clipped, path, rule, before, span, clues, noise)
+        largest = float(x0_hat.abs().amax())
+        refuse_nan(before.x, largest, i + 1)
+        warned = warned or warn_of_size(path, before.x, largest, i + 1, span[0])
         yield Snapshot(i + 1, reached, walk.x, x0_hat, walk.memory)
 
 
@@ -144,6 +177,6 @@ def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Nois
     for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
         time = torch.full((1, 1, 1), t, device=board.device)
         x_t = clues.pin(path.sample(board, time, noise.normal(draw, START, board.shape[1], board.shape[2])))
-        kept = (propose(denoise, x_t, time, None)[0].float() * board).sum(-1).clamp(LEAST, 1)
-        total += kept.log().masked_fill(clues.given, 0).sum(1)
+        probability = (propose(denoise, x_t, time, None)[0].float() * board).sum(-1).clamp(LEAST, 1)
+        total += probability.log().masked_fill(clues.given, 0).sum(1)
     return total / len(BELIEF_TIMES)

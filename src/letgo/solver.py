@@ -19,17 +19,18 @@ from letgo.config import Config
 from letgo.data.puzzles import parse_puzzles
 from letgo.engines import pick_engine
 from letgo.engines.cpu import has_bf16, packs
-from letgo.errors import LetgoError
-from letgo.machine import cpu_threads, pick_device, pick_precision
+from letgo.errors import LetgoError, unknown, whole_number
+from letgo.machine import cpu_threads, pick_device, pick_precision, refuse_beyond_memory
 from letgo.pinning import Clues
+from letgo.replay import Trajectory
 from letgo.rng import Noise
-from letgo.runs import Run, load_model, read_json
-from letgo.samplers import Sampler, fitting, rule_kind
+from letgo.runs import Run, load_model, read_card
+from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
 from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
 from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
 
-Progress = Callable[[int, int], None]  # how many are done, and of how many
+Progress = Callable[[float | int, int], None]  # how many are done, of a batch on its way a part, and of how many
 
 
 def identities(problem: Problem) -> Int[Tensor, "batch"]:
@@ -65,6 +66,14 @@ class Solver:
         engines = {kind: pick_engine(self.network, self.path, self.device, kind, fast) for kind in kinds}
         self.engine, self.sample_engine = engines[self.precision], engines[self.sample_precision]
 
+    def __repr__(self) -> str:
+        weights = sum(weight.numel() for weight in self.network.parameters())
+        return (
+            f"<Solver '{self.config.name}': {self.task.name}, {self.task.cells} cells of {self.task.symbols} "
+            f"symbols, {type(self.network).__name__} of {weights:,} weights on {self.device}, {self.best_rule} in "
+            f"{self.steps()} steps>"
+        )
+
     # Samplers
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
@@ -75,7 +84,7 @@ class Solver:
         """The stored settings of a rule."""
         takes = rule_kind(rule).takes
         best = self.tuning(rule, regime).get("best", {}) if takes else {}
-        return {name: best[name] for name in takes if best.get(name) is not None}
+        return {name: float(best[name]) for name in takes if best.get(name) is not None}
 
     def sampler(
         self, rule: str | None = None, steps: int | None = None, regime: str | None = None, **settings: Any
@@ -85,6 +94,9 @@ class Solver:
         Without a rule it is Tweedie reprojection, or what suits a model of another kind.
         """
         rule = rule or self.best_rule
+        for name in settings:
+            if name not in SETTINGS:
+                raise unknown("setting", name, SETTINGS)
         given = {name: value for name, value in settings.items() if value is not None}
         sampler = Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
         sampler.check(self.path, self.codec)
@@ -92,7 +104,18 @@ class Solver:
 
     @property
     def best_rule(self) -> str:
-        return next(iter(fitting(self.path, self.codec)), "tweedie")  # which says why it does not fit
+        usual = next(iter(fitting(self.path, self.codec)), "tweedie")  # which says why it does not fit
+        return self.config.sample_rule or usual
+
+    @property
+    def sure(self) -> float | None:
+        """The self-likelihood above which a board counts as settled, where `letgo tune --belief` found one."""
+        return self.tuning("belief").get("best", {}).get("sure")
+
+    @property
+    def short_try(self) -> int | None:
+        """The steps of a try that others may follow, where the model knows when it is sure: those of its mark."""
+        return None if self.sure is None else int(self.tuning("belief")["steps"])
 
     def steps(self, steps: int | None = None) -> int:
         return self.config.sample_steps if steps is None else steps
@@ -142,15 +165,21 @@ class Solver:
 
         Noise is keyed by the number that an instance carries, or by its place in the list.
         """
+        refuse_beyond_memory(len(problem) * tries, 4 * self.task.cells * self.codec.dim, "final states")
         number = torch.arange(len(problem)) if problem.number is None else problem.number
         attempts = torch.arange(attempt, attempt + tries).repeat_interleave(len(problem))
         noise = Noise(seed, number.repeat(tries).to(self.device), attempts.to(self.device))
         problem = problem[torch.arange(len(problem)).repeat(tries)] if tries > 1 else problem
-        finals, done = [], 0
+        finals, done, count = [], 0, 0
+
+        def each(step: int) -> None:
+            if progress is not None and step < sampler.steps:
+                progress(done + count * step / sampler.steps, len(problem))
+
         with cpu_threads(self.threads):
             for count, part, part_noise in self.chunks(problem, noise, batch):
                 clues = self.clues(part, sampler.soft_until)
-                x = self.sample_engine.finish(sampler, clues, part_noise, self.context(part))
+                x = self.sample_engine.finish(sampler, clues, part_noise, self.context(part), each)
                 finals.append(x[:count].float().cpu())
                 done += count
                 if progress is not None:
@@ -191,14 +220,18 @@ class Solver:
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
     ) -> Int[Tensor, "boards"]:
         """Return, for each puzzle, the number of the try whose board has the highest self-likelihood."""
+        return torch.stack([self.self_likelihood(boards, problem, seed, batch) for boards in tries]).argmax(0)
+
+    def self_likelihood(
+        self, boards: Symbols, problem: Problem, seed: int = 0, batch: int | None = None
+    ) -> Float[Tensor, "boards"]:
+        """Return the `belief` of many boards, in full batches; noise is keyed as in `sample`."""
         number = torch.arange(len(problem)) if problem.number is None else problem.number
-        noise, likelihoods = Noise(seed, number.to(self.device), torch.zeros_like(number).to(self.device)), []
+        noise = Noise(seed, number.to(self.device), torch.zeros_like(number).to(self.device))
+        finished = Problem(boards, problem.given, problem.context)
         with cpu_threads(self.threads):
-            for boards in tries:
-                finished = Problem(boards, problem.given, problem.context)
-                pieces = self.chunks(finished, noise, batch)
-                likelihoods.append(torch.cat([self.belief(p.solution, p, n)[:count] for count, p, n in pieces]))
-        return torch.stack(likelihoods).argmax(0)
+            pieces = self.chunks(finished, noise, batch)
+            return torch.cat([self.belief(p.solution, p, n)[:count] for count, p, n in pieces])
 
     # Answers
 
@@ -227,16 +260,18 @@ class Solver:
     ) -> list[Answer]:
         """Return a record for each puzzle. With `verify`, stop at the first valid proposal and retry what is unsolved.
 
-        Without, every try goes to its end, and of several the board with the highest self-likelihood is the answer; one
-        that breaks a constraint is not handed out.
+        Without, every try goes to its end; the first that the network is sure of is the answer or, where none is or the
+        model knows no such mark, the one with the highest self-likelihood. A board that breaks a constraint is not
+        handed out.
         """
-        problem, sampler = self.parse(puzzles), self.sampler(rule, steps, **settings)
-        if tries < 1:
-            raise LetgoError(f"tries must be at least 1, got {tries}")
+        short = self.short_try if tries > 1 else None
+        problem, sampler = self.parse(puzzles), self.sampler(rule, short if steps is None else steps, **settings)
+        whole_number("tries", tries, 1)
+        whole_number("seed", seed)
         choosing, verify = tries > 1 and not verify, verify and self.task.has_rules
         if choosing:
             self.check_belief()
-        ledger = Ledger(problem, choosing)
+        ledger = Ledger(problem, choosing, self.sure if choosing else None)
         with cpu_threads(self.threads):
             for attempt in range(tries):
                 rows = ledger.open()
@@ -251,13 +286,26 @@ class Solver:
                         piece, piece_noise, sampler, verify and self.task.has_rules
                     )
                     likelihood = self.belief(boards, piece, piece_noise)[:count] if choosing else None
-                    elapsed = (time.perf_counter() - started) / count
                     calls = steps_taken[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)
+                    elapsed = (time.perf_counter() - started) * calls / calls.sum()  # a call costs all the same
                     ledger.enter(rows[:count], boards[:count], valid[:count], calls, elapsed, likelihood)
                     rows = rows[count:]
                     if progress is not None:
-                        progress(int(ledger.solved.sum()), len(problem))
+                        progress(len(problem) - len(ledger.open()), len(problem))
         return ledger.answers(self.task)
+
+    def solve_each(
+        self, puzzles: Sequence[str] | Problem, batch: int | None = None, **options: Any
+    ) -> Iterator[list[Answer]]:
+        """Yield the records of `solve` in order, a few puzzles at a time, each time all tries of them.
+
+        Where a batch may have any size the first ones are small, so that the first answer does not wait for many.
+        """
+        problem, most = self.parse(puzzles), self.default_batch() if batch is None else batch
+        size, start = most if self.engine.pads else 1, 0
+        while start < len(problem):
+            yield self.solve(problem[start : start + size], batch=batch, **options)
+            start, size = start + size, min(2 * size, most)
 
     def _attempt(
         self, problem: Problem, noise: Noise, sampler: Sampler, verify: bool
@@ -299,11 +347,13 @@ class Solver:
         seed: int = 0,
         attempt: int = 0,
         **settings: Any,
-    ) -> Iterator[Snapshot]:
-        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat."""
+    ) -> Trajectory:
+        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat. A notebook shows it as a replay."""
         problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
         sampler, instance = self.sampler(rule, steps, **settings), identities(problem).to(self.device)
-        return self.walk(problem, Noise(seed, instance, torch.full_like(instance, attempt)), sampler)
+        noise = Noise(seed, instance, torch.full_like(instance, attempt))
+        title = f"{sampler.rule}, {sampler.steps} steps, seed {seed}"
+        return Trajectory(self, problem, lambda: self.walk(problem, noise, sampler), title)
 
     # Boards from nothing
 
@@ -318,7 +368,7 @@ class Solver:
     ) -> list[str]:
         """Unconditional samples as text, valid or not: no rule is looked at. Without `rule`, `generation_rule`."""
         problem = self.empty(count)
-        sampler = self.sampler(rule or self.generation_rule(), steps, self.generation, **settings)
+        sampler = self.sampler(rule or self.generation_rule(steps), steps, self.generation, **settings)
         return self.task.format(self.draw(problem, sampler, seed, tries), problem)
 
     @property
@@ -326,36 +376,42 @@ class Solver:
         """The regime without clues."""
         return "gen" if "gen" in self.task.regimes else "0"
 
-    def generation_rule(self) -> str:
-        """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best."""
-        return str(self.card.get("generation_rule") or self.best_rule)
+    def generation_rule(self, steps: int | None = None) -> str:
+        """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best.
+
+        Settings that were tuned for other steps are no choice of ours: EM decay draws nothing valid with a quarter.
+        """
+        rule = str(self.card.get("generation_rule") or self.best_rule)
+        tuned = self.tuning(rule, self.generation).get("steps")
+        return rule if tuned in (None, self.steps(steps)) else self.best_rule
 
     @property
     def card(self) -> dict[str, Any]:
         """What `card.json` says of the model, where its folder has one."""
-        path = None if self.folder is None else self.folder / "card.json"
-        card = read_json(path) if path is not None and path.is_file() else {}
-        if not isinstance(card, dict):
-            raise LetgoError(f"{path} is no model's card, which is an object; restore it, or delete it")
-        return card
+        return {} if self.folder is None else read_card(self.folder)
 
     def empty(self, count: int) -> Problem:
         """No clues at all; only tasks without a context have such instances."""
-        if count < 1:
-            raise LetgoError(f"count must be at least 1, got {count}")
+        whole_number("count", count, 1)
         if not self.task.generates:
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")
+        refuse_beyond_memory(count, 9 * self.task.cells, "boards")
         board = torch.zeros(count, self.task.cells, dtype=torch.long)
         return Problem(board, torch.zeros(count, self.task.cells, dtype=torch.bool))
 
 
 def load(
     model: str | os.PathLike[str],
-    device: str | torch.device = "cpu",
+    device: str | torch.device = "auto",
     fast: bool = True,
     threads: int = 1,
     precision: str = "auto",
 ) -> Solver:
-    """Load a shipped name, a run or its folder, RUN@STEP or hub:ID. Without `fast` the network is used as it is."""
+    """Load a shipped name, a run or its folder, RUN@STEP or hub:ID, onto the GPU where there is one.
+
+    Without `fast` the network is used as it is.
+    """
+    if not isinstance(model, str | os.PathLike):
+        raise LetgoError(f"a model is given by its name or its run folder, got {model!r}")
     config, network, folder = load_model(os.fspath(model))
     return Solver(config, network, device, folder, fast, threads, precision)

@@ -20,6 +20,7 @@ LONG = 500  # steps from which on the grids are those of Sudoku-Extreme's 1000 s
 # Above .4 the last of 200 steps are unstable. EM decay: Table 5's (7, .7), and (14, .8) and (20, .7) at 1000 steps.
 SIGMAS = {"em": (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35), "em-decay": (3.0, 5.0, 7.0, 10.0, 14.0)}
 LONG_SIGMAS = {"em": (0.06, 0.1, 0.14, 0.18, 0.22, 0.26), "em-decay": (7.0, 10.0, 14.0, 20.0, 28.0)}
+LEAST_OF_EACH = 20  # right and wrong boards, to tell one kind from the other
 TAU_STARTS = (0.6, 0.7, 0.8)
 
 Values = tuple[float, ...]
@@ -43,11 +44,12 @@ def tune(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure the validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
-    if len(problem) < FOLDS:
-        raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
+    check_count(problem)
     grid = []
     for done, sampler in enumerate(samplers, 1):
-        folds = [float(fold.mean()) for fold in _valid(solver, problem, sampler, seed, batch).tensor_split(FOLDS)]
+        part = _within(progress, done - 1, len(samplers))
+        valid = _valid(solver, problem, sampler, seed, batch, part)
+        folds = [float(fold.mean()) for fold in valid.tensor_split(FOLDS)]
         setting = {"sigma": sampler.sigma, "tau_start": sampler.tau_start}
         grid.append({**setting, "validity": round(sum(folds) / FOLDS, 4), "folds": folds})
         if progress is not None:
@@ -62,6 +64,38 @@ def tune(
         "grid": grid,
         "torch": torch.__version__,
     }
+
+
+def find_sure(
+    solver: Solver, problem: Problem, sampler: Sampler, seed: int = 0, batch: int | None = None
+) -> dict[str, Any]:
+    """Find the self-likelihood that tells right boards from wrong ones: halfway, on a log scale, between nine tenths of
+    the right boards and all of the wrong ones. There is none where the two overlap."""
+    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch))
+    valid, likelihood = solver.task.validate(boards, problem), solver.self_likelihood(boards, problem, seed, batch)
+    right, wrong = likelihood[valid], likelihood[~valid]
+    if min(len(right), len(wrong)) < LEAST_OF_EACH:
+        raise LetgoError(
+            f"{len(right)} right and {len(wrong)} wrong boards are too few to tell them apart ({LEAST_OF_EACH} of "
+            "each); give more --count, or fewer or more --steps"
+        )
+    low, high = float(right.quantile(0.1)), float(wrong.max())
+    sure = -math.sqrt(max(-low, 1e-3) * -high) if low > high else None
+    return {
+        "best": {"sure": sure},
+        "right": {"count": len(right), "tenth": low, "least": float(right.min())},
+        "wrong": {"count": len(wrong), "most": high, "median": float(wrong.median())},
+        "rule": sampler.rule,
+        "steps": sampler.steps,
+        "count": len(problem),
+        "seed": seed,
+        "torch": torch.__version__,
+    }
+
+
+def check_count(problem: Problem) -> None:
+    if len(problem) < FOLDS:
+        raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
 
 
 def together(tables: list[dict[str, Any]]) -> dict[str, Any]:
@@ -111,7 +145,8 @@ def pick_checkpoint(
     for step, kind in candidates:
         solver = build(run.network(step, kind))
         rule = next(name for name in ("euler", "ancestral") if RULES[name].fits(solver.path, solver.codec))
-        value = float(_valid(solver, problem, solver.sampler(rule, steps), seed, batch).mean())
+        part = _within(progress, len(rows), len(candidates))
+        value = float(_valid(solver, problem, solver.sampler(rule, steps), seed, batch, part).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
         if progress is not None:
             progress(len(rows), len(candidates))
@@ -126,6 +161,15 @@ def best_of(shares: Sequence[float], count: int) -> int:
     return best if shares[best] > shares[0] + error else 0
 
 
-def _valid(solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None) -> torch.Tensor:
-    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch))
+def _within(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress inside one of several measurements."""
+    if progress is None:
+        return None
+    return lambda done, boards: progress(before + done / boards, total) if done < boards else None
+
+
+def _valid(
+    solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress | None
+) -> torch.Tensor:
+    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch, progress=progress))
     return solver.task.validate(boards, problem).float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import socket
 import sys
 import webbrowser
@@ -29,8 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        import uvicorn
-
+        from letgo.app.connections import make_server
         from letgo.app.server import create_app
     except ImportError as error:
         raise LetgoError(f"the page needs fastapi and uvicorn ({error}); pip install fastapi uvicorn") from None
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     listener = listen(args.host, args.port)
     port = listener.getsockname()[1]
     app = create_app(args.model or [], args.device, args.queue, args.host, args.allow_host or [])
-    config = uvicorn.Config(app, log_level="debug" if args.debug else "warning", timeout_graceful_shutdown=2)
+    server = make_server(app, "debug" if args.debug else "warning")
     host: str = args.host
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     address = f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.open:
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
-        polite(uvicorn.Server(config), app.state.held.hang_up).run(sockets=[listener])
+        polite(server, app.state.held.hang_up).run(sockets=[listener])
     return 0
 
 
@@ -74,16 +74,11 @@ def polite(server: Any, hang_up: Callable[[], None]) -> Any:
 def listen(host: str, port: int) -> socket.socket:
     if port > 65535:
         raise LetgoError(f"port {port} does not exist; choose one from 0 to 65535 with --port")
-    listener = None
+    from letgo.app import connections
+
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
-        return listener
+        return connections.listen(host, port)
     except OSError as error:
-        if listener is not None:
-            listener.close()
         reason = error.strerror or error
-        raise LetgoError(f"cannot listen on {host}, port {port}: {reason}; choose another with --port") from None
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"  # no such name or address
+        raise LetgoError(f"cannot listen on {host}, port {port}: {reason}; choose another with {other}") from None

@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import torch
 
-    from letgo.bench import bench_sample, bench_train, summary
+    from letgo.bench.speed import bench_sample, bench_train, summary
     from letgo.data.files import refuse_unwritable
     from letgo.machine import pick_device
     from letgo.presets import preset

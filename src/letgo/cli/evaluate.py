@@ -15,12 +15,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
     parser.add_argument("--count", type=options.boards, default=2000, help="instances (default 2000)")
     parser.add_argument("--passes", type=options.at_least(1), default=1, help="k of pass@k, and of the chosen board")
+    sure = "try again until the network is sure of its board, --passes times at most; no rule is looked at"
+    options.flag(parser, "--until-sure", sure)
+    parser.add_argument("--sure", type=float, help="self-likelihood of a board it is sure of (default: as tuned)")
     parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
     parser.add_argument("--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them")
     options.report(parser)
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.sampler(parser)
     options.own_task(parser)
+    options.valid(parser)
     options.common(parser)
 
 
@@ -30,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
     from letgo.data.source import source_of
     from letgo.evaluation import evaluate_model
+    from letgo.machine import device_name
     from letgo.progress import Progress
     from letgo.runs import own_name
     from letgo.solver import load
@@ -37,10 +42,17 @@ def run(args: argparse.Namespace) -> int:
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
     options.warn_of_other_steps(solver, args.rule, args, args.regime)
+    options.check_rows(solver, args)
     if (remark := source_of(solver.task, args.data).remark(args.regime)) and not args.quiet:
         print(f"letgo: {remark}", file=sys.stderr)
-    show = Progress(f"{solver.config.name}, {args.rule}: sampled", args.progress, args.quiet)
+    tries = f"{args.passes} times " if args.passes > 1 else ""
+    args.voice.announce(
+        f"sampling {args.count:,} instances {tries}by {solver.config.name} with {args.rule}, "
+        f"{solver.steps(args.steps)} steps, on {device_name(solver.device)}"
+    )
+    show = Progress(f"{solver.config.name}, {args.rule}: sampled", voice=args.voice)
     names = ("rule", "regime", "steps", "count", "passes", "seed", "data", "shard", "batch")
+    names += ("until_sure", "sure")
     words: dict[str, Any] = {name: getattr(args, name) for name in names} | options.settings(args)
     measured = evaluate_model(solver, **words, progress=show)
     report = replace(measured, model=own_name(args.model), command=args.command_line).as_dict()
@@ -62,7 +74,8 @@ def summary(report: dict[str, Any]) -> str:
         return f"{score['value']:.4f}{interval}  n={score['n']}"
 
     settings = " ".join(f"{k}={v:g}" for k, v in report["settings"].items())
-    head = f"{report['model']}  {report['task']} {report['regime']}  {report['rule']} {settings}".rstrip()
+    named = {name: report.get(name) or "" for name in ("model", "regime")}  # networks without a name have none
+    head = f"{named['model']}  {report['task']} {named['regime']}  {report['rule']} {settings}".strip()
     lines = [
         f"{head}  {report['steps']} steps, seed {report['seed']}",
         f"validity           {span(report['validity'])}",
@@ -71,6 +84,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(f"{'pass@' + str(report['pass_at_k']['k']):18} {span(report['pass_at_k'])}")
     if "chosen_at_k" in report:
         lines.append(f"{'chosen of ' + str(report['chosen_at_k']['k']):18} {span(report['chosen_at_k'])}")
+    if (calls := report.get("calls_per_instance")) and calls["median"] != calls["p95"]:
+        lines.append(f"calls a puzzle     {calls['value']:.1f}  median {calls['median']:.0f}  95% {calls['p95']:.0f}")
     own = [key for key, value in report.items() if isinstance(value, dict) and "n" in value and key not in SCORES]
     for key in ("violation_rate", "codeword_distance", "uniqueness", *own):
         if report.get(key) and report[key]["n"] and report[key].get("k") != 1:

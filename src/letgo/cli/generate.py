@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from letgo.cli import options
@@ -19,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--show", "draw the boards")
     options.sampler(parser)
     options.own_task(parser)
+    options.valid(parser)
     options.common(parser)
 
 
@@ -26,24 +26,30 @@ def run(args: argparse.Namespace) -> int:
     from letgo.progress import Progress
 
     solver = options.load_solver(args.name, args)
-    problem, name = solver.empty(args.count), args.rule or solver.generation_rule()
+    options.check_rows(solver, args)
+    problem, usual = solver.empty(args.count), solver.generation_rule(args.steps if args.sigma is None else None)
+    name = args.rule or usual
     options.warn_of_other_steps(solver, name, args, solver.generation)
     sampler = solver.sampler(name, args.steps, solver.generation, **options.settings(args))
-    show = Progress("sampled", args.progress, args.quiet)
+    args.voice.announce(f"sampling {args.count:,} boards by {solver.config.name} with {name}")
+    show = Progress("sampled", voice=args.voice)
     boards = solver.draw(problem, sampler, args.seed, args.tries, args.batch, show)
     valid = solver.task.validate(boards, problem)
     lines = solver.task.format(boards, problem)
     if args.json:
-        from letgo.metrics import Rate
+        from letgo.estimates import rate
 
-        rate = Rate(int(valid.sum()), len(valid)).as_dict()
-        print(json.dumps({"model": solver.config.name, "rule": name, "settings": sampler.settings, "seed": args.seed,
-                          "precision": solver.sample_precision, "validity": rate, "boards": lines,
-                          "valid": valid.tolist()}))  # fmt: skip
+        validity = rate(int(valid.sum()), len(valid)).as_dict()
+        options.print_json({"model": solver.config.name, "rule": name, "settings": sampler.settings, "seed": args.seed,
+                          "precision": solver.sample_precision, "validity": validity, "boards": lines,
+                          "valid": valid.tolist()})  # fmt: skip
         return 0
     for i, line in enumerate(lines):
         print(solver.task.draw(boards[i : i + 1], problem[i : i + 1]) if args.show else line)
     if not args.quiet:
+        if not solver.task.has_rules:
+            print(f"{len(set(lines))} of {len(lines)} are different; nothing says which are valid", file=sys.stderr)
+            return 0
         invalid = int((~valid).sum())
         clues = "; it never saw a board without clues" if solver.config.masks == "data" else ""
         print(f"{len(lines) - invalid} of {len(lines)} obey the rules ({name}){clues}", file=sys.stderr)

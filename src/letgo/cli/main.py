@@ -8,21 +8,26 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Container
+import threading
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TextIO
 
 from letgo import __version__
 from letgo.cli.options import Parser
 from letgo.errors import LetgoError, unknown
+from letgo.progress import Voice
 
 VERBS = {  # each is a module of this package, imported when it is asked for
     "solve": "solve puzzles with a trained model",
     "generate": "sample boards without clues",
+    "complete": "fill the blanks in rows of a table, by a model that was trained on it",
     "models": "list the shipped models",
     "presets": "list the training presets",
-    "train": "train a preset or a task of your own, or go on with a run",
+    "train": "train a preset, a table or a task of your own, or go on with a run",
     "evaluate": "measure how often a model and a sampling rule end in a valid board",
     "merge": "join the reports of the parts of one measurement (evaluate --shard)",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
@@ -30,14 +35,18 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "reproduce": "measure the paper's tables and write the pages of results",
     "app": "serve a page where two samplers run side by side",
     "data": "make, fetch and check data files",
+    "completion": "print a script that completes these words in a shell",
 }
+
+LONG = ("generate", "train", "evaluate", "tune", "reproduce", "complete")  # work that says what it does
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
-  letgo solve 53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79
-  letgo solve sudoku --file puzzles.txt --tries 10     one line per puzzle
+  letgo solve sudoku-mini .1..3......2..3.             a puzzle of your own
+  letgo solve --file puzzles.txt                       one line per puzzle
   letgo evaluate sudoku-baseline --rule ddpm --regime 21 --count 200
   letgo train sudoku-mini --out runs/mini              two minutes on a laptop
+  letgo train --data table.csv --out runs/table        rows of your own
 """
 
 WRITE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -68,7 +77,8 @@ def main(argv: list[str] | None = None) -> int:
         return _complain("standard output is closed; send it to a file, or to /dev/null")
     try:
         try:
-            return dispatch(words)
+            with _ended_by_signals():
+                return dispatch(words)
         finally:
             sys.stdout.flush()  # a reader that has left shows itself here, not while Python shuts down
     except KeyboardInterrupt:
@@ -83,6 +93,25 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, OSError):
             _give_up_on(sys.stdout)
         return _complain(text)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a verb as Ctrl-C does: what it has half written goes. `train` and `app` have their own."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    here = threading.current_thread() is threading.main_thread()
+    ours = [n for n in numbers if here and n is not None and signal.getsignal(n) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _explain(error: Exception) -> str | None:
@@ -120,6 +149,8 @@ def _give_up_on(stream: TextIO | io.TextIOBase) -> None:
 
 
 def dispatch(words: list[str]) -> int:
+    if any("\0" in word for word in words):
+        raise LetgoError("a word holds a NUL byte, which no name or number does; leave it out")
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb is not None and verb not in VERBS:
         raise unknown("command", verb, VERBS, "`letgo --help` lists them")
@@ -128,14 +159,23 @@ def dispatch(words: list[str]) -> int:
     if args.command is None and not rest:
         parser.print_help()
         return 0
-    if args.command == "solve" and not any(word.startswith("-") for word in rest):
+    if args.command == "solve" and not any(word.startswith("-") and word != "-" for word in rest):
         args.words += rest  # argparse gives up on puzzles that come after an option
     elif rest:
         prog = f"letgo {verb}" if verb else "letgo"
         raise LetgoError(f"unrecognized arguments: {' '.join(rest)}; see `{prog} --help`")
+    if getattr(args, "quiet", False):
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of hub:ID, too
     args.command_line = "letgo " + shlex.join(words)
     if getattr(args, "own_task", None) is not None:
         from letgo import tasks
 
         args.own_task = tasks.load(args.own_task)
-    return import_module(f"letgo.cli.{args.command}").run(args)
+    if getattr(args, "valid", None) is not None:
+        from letgo.tasks.table import load_check
+
+        args.valid = load_check(args.valid)
+    with Voice(getattr(args, "quiet", True), getattr(args, "progress", False)) as args.voice:
+        if args.command in LONG and "torch" not in sys.modules:  # the first import of it may take a while
+            args.voice.announce(f"letgo {args.command}: loading PyTorch")
+        return import_module(f"letgo.cli.{args.command}").run(args)

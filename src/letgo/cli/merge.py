@@ -6,6 +6,8 @@ import argparse
 
 from letgo.cli import options
 
+MOST_REPORT = 64 << 20  # bytes: every outcome of a part is in it
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("parts", metavar="PART.json", nargs="+", type=options.path, help="of `letgo evaluate --shard`")
@@ -24,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     parts = []
     for path in args.parts:
         try:
-            parts.append(Report.from_dict(read_json(path)))
+            parts.append(Report.from_dict(read_json(path, MOST_REPORT)))
         except LetgoError as error:
             raise LetgoError(f"{path}: {error}") from None
     report = Report.merge(parts).as_dict()

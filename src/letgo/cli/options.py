@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
 RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
-MOST_BOARDS = 10**9
+MOST = 10**9  # of any number that names no other bound
+MOST_STEPS = 10**6  # of a sampler
 
 T = TypeVar("T")
 
@@ -33,27 +34,22 @@ class Parser(argparse.ArgumentParser):
 # Types
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int, most: int | None = None, what: str = "whole number") -> Callable[[str], int]:
     """Return the type of an option that is a whole number."""
+    span = f"from {least}" if most is None else f"from {least} to {most}"
 
     def whole_number(text: str) -> int:
-        if not text.removeprefix("-").isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {least}, got '{text}'")
+        plain = len(text) <= 20 and text.removeprefix("-").isdecimal()
+        if not plain or not least <= int(text) <= (most or MOST):
+            raise argparse.ArgumentTypeError(f"expected a {what} {span}, got '{text[:40]}'")
         return int(text)
 
     return whole_number
 
 
-def boards(text: str) -> int:
-    """Read how many boards to make; all of them lie in memory."""
-    count = at_least(1)(text)
-    if count > MOST_BOARDS:
-        raise argparse.ArgumentTypeError(f"{text} is more than a billion boards, which fit in no memory; ask for fewer")
-    return count
-
-
-def threads(text: str) -> int:
-    return _between(text, 1, os.cpu_count() or 1, "number of threads")
+boards = at_least(1, 10**9)  # all of them lie in memory
+threads = at_least(1, os.cpu_count() or 1, "number of threads")
+seed = at_least(0, 2**32 - 1, "seed")  # 32 bits, since a training step's seed is (seed, step)
 
 
 def path(text: str) -> Path:
@@ -62,15 +58,11 @@ def path(text: str) -> Path:
     return Path(text)
 
 
-def seed(text: str) -> int:
-    """A seed has 32 bits, since a training step's seed is (seed, step)."""
-    return _between(text, 0, 2**32 - 1, "seed")
-
-
-def _between(text: str, least: int, most: int, what: str) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"expected a {what} from {least} to {most}, got '{text}'")
-    return int(text)
+def grid(text: str) -> tuple[int, ...]:
+    sides = tuple(int(part) for part in text.lower().split("x") if part.isdecimal())
+    if len(sides) != 2 or not all(sides) or text.lower().count("x") != 1:
+        raise argparse.ArgumentTypeError(f"expected HxW, for instance 7x4, got '{text}'")
+    return sides
 
 
 def real(least: float, most: float = math.inf) -> Callable[[str], float]:
@@ -85,6 +77,13 @@ def real(least: float, most: float = math.inf) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def positive(text: str) -> float:
+    value = real(0.0)(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("expected a number above 0, got 0")
+    return value
 
 
 def list_of(kind: Callable[[str], T], may_be_empty: bool = False) -> Callable[[str], tuple[T, ...]]:
@@ -104,9 +103,11 @@ def flag(parser: argparse.ArgumentParser, name: str, text: str | None = None) ->
     parser.add_argument(name, action="store_true", help=text)
 
 
-def common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=threads, default=1, help="CPU threads; more than 1 pays only if idle")
-    flag(parser, "--progress", "show progress even where stderr is no terminal")
+def common(parser: argparse.ArgumentParser, idle: bool = False) -> None:
+    """With `idle` the number of threads follows what the machine has idle."""
+    text = "CPU threads (default: idle cores)" if idle else "CPU threads (default 1; more pay only if idle)"
+    parser.add_argument("--threads", type=threads, default=None if idle else 1, help=text)
+    flag(parser, "--progress", "where stderr is no terminal: a line every 5 seconds, not every 30")
     flag(parser, "--quiet", "no progress, no remarks")
     flag(parser, "--debug", "show the traceback of an error")
 
@@ -116,7 +117,14 @@ def own_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
 
 
-def device(parser: argparse.ArgumentParser, default: str = "auto", text: str = "auto, cpu, cuda or mps") -> None:
+def valid(parser: argparse.ArgumentParser) -> None:
+    text = "tables: this function of this file, which is run, gets a row as a list of words and says if it is valid"
+    parser.add_argument("--valid", metavar="FILE.py:FUNCTION", help=text)
+
+
+def device(
+    parser: argparse.ArgumentParser, default: str = "auto", text: str = "auto, cpu, cuda, cuda:1 or mps"
+) -> None:
     parser.add_argument("--device", default=default, help=text)
 
 
@@ -129,7 +137,7 @@ def precision(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def steps_and_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=at_least(1), help="sampler steps (default: the model's own)")
+    parser.add_argument("--steps", type=at_least(1, MOST_STEPS), help="sampler steps (default: the model's own)")
     parser.add_argument("--seed", type=seed, default=0, help="seed of instances and noise (default 0)")
 
 
@@ -152,13 +160,18 @@ def sampler(parser: argparse.ArgumentParser) -> None:
 # What they mean
 
 
+def print_json(value: Any) -> None:
+    """One object to read and to parse; verbs that answer many questions print one line for each instead."""
+    print(json.dumps(value, indent=2))
+
+
 def publish(report: dict[str, Any], args: argparse.Namespace, summary: Callable[[dict[str, Any]], str]) -> None:
     """Write the report to --out and print it, as JSON or for a reader."""
     from letgo.runs import write_json
 
     if args.out:
         write_json(args.out, report)
-    print(json.dumps(report, indent=2) if args.json else summary(report))
+    print_json(report) if args.json else print(summary(report))
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -170,6 +183,21 @@ def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, reg
     tuned, steps = solver.tuning(rule, regime).get("steps"), solver.steps(args.steps)
     if tuned not in (None, steps) and args.sigma is None and not args.quiet:
         print(f"letgo: {rule} was tuned for {tuned} steps, not {steps}; with others give --sigma", file=sys.stderr)
+
+
+def check_rows(solver: Solver, args: argparse.Namespace) -> None:
+    """Take the function of --valid for the rows of a table. The one that its run names counts if it is loaded."""
+    from letgo.tasks.table import Table
+
+    if isinstance(solver.task, Table):
+        named, solver.task = solver.task.valid, solver.task.checked_by(args.valid or "")
+        if named and not solver.task.valid and not args.quiet:
+            print(
+                f"letgo: {named} is not run, so nothing is checked; give --valid {named} if you trust it",
+                file=sys.stderr,
+            )
+    elif args.valid is not None:
+        raise LetgoError(f"--valid is for tables; {solver.task.name} has rules of its own")
 
 
 def load_solver(name: str | None, args: argparse.Namespace) -> Solver:

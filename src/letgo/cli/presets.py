@@ -19,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({name: config.as_dict() for name, config in PRESETS.items()}, indent=2))
         return 0
+    wide = max(map(len, PRESETS))
     for name, config in PRESETS.items():
-        objective = config.objective + (f" ({config.simple_weight:g})" if config.objective != "simple" else "")
-        print(f"{name:26} {config.task:15} {objective:22} batch {config.batch:<4} {config.steps:>9,} steps")
+        weight = f" {config.simple_weight:g}" if config.objective == "self-correction" else ""
+        print(f"{name:{wide}}  {config.objective + weight:19}  batch {config.batch:<3}  {config.steps:>9,} steps")
     return 0

@@ -29,16 +29,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--force", "measure again what is there already")
     options.flag(parser, "--dry-run", "print the commands that are missing and stop")
     options.flag(parser, "--commands", "print the commands of the reports that are there and stop")
-    options.batch(parser)
-    options.flag(parser, "--plain", "no compilation")
     options.common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
+    from letgo.machine import device_name, pick_device
     from letgo.progress import Progress
     from letgo.reproduce.experiments import EXPERIMENTS, run_missing
-    from letgo.reproduce.measure import QUICK_COUNT, Session, data_files
+    from letgo.reproduce.measure import Session, data_files
     from letgo.reproduce.page import checkout, commands, publish
     from letgo.reproduce.paper import RULES
     from letgo.reproduce.results import Results
@@ -62,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.models is not None and not args.models.is_dir():
         raise LetgoError(f"--models {args.models}: no such folder; it should hold a run folder for each model")
     refuse_unwritable(args.page, "--page")
+    device = pick_device(args.device)
     root = checkout()
     out = args.out or (root or Path()) / "results" / ("quick" if args.quick else "")
     store = Store(out)
@@ -73,16 +73,17 @@ def run(args: argparse.Namespace) -> int:
     if args.quick and args.out is None and not args.dry_run:
         out.mkdir(parents=True, exist_ok=True)
         (out / ".gitignore").write_text("*\n")  # git leaves a quick look alone
-    same = ("models", "device", "tasks", "rules", "count", "quick", "plain", "threads", "force", "dry_run")
+    same = ("models", "device", "tasks", "rules", "count", "quick", "threads", "force", "dry_run")
     session = Session(
         store,
         **{name: getattr(args, name) for name in same},
         seeds=args.seeds or ((0,) if args.quick else (0, 1, 2)),
         data=data_files(args.data or []),
-        batch=args.batch or (min(args.count or QUICK_COUNT, QUICK_COUNT) if args.quick else None),
         say=lambda text: print(text, flush=True) if args.dry_run or not args.quiet else None,
-        progress=lambda label: Progress(label, args.progress, args.quiet),
+        progress=lambda label: Progress(label, voice=args.voice),
     )
+    if not args.dry_run:
+        args.voice.announce(f"measuring what is missing for {', '.join(names)}, on {device_name(device)}")
     run_missing(session, names)
     for what, why in session.skipped.items():
         print(f"left out: {what} ({why})", file=sys.stderr)

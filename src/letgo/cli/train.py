@@ -4,45 +4,87 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from letgo.cli import options
 from letgo.errors import LetgoError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
     from letgo.config import Config
+    from letgo.training.loop import Watch
+
+A_DAY = 86_400  # seconds
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add, whole = parser.add_argument, options.at_least(1)
-    add("preset", nargs="?", metavar="PRESET", help="`letgo presets` lists them; none with --task")
+    add("preset", nargs="?", metavar="PRESET", help="`letgo presets` lists them; none with --task or a table")
     add("--out", type=options.path, metavar="RUN", help="the run folder; repeat the command to resume")
     add("--init", metavar="M", help="start from this model's weights instead of random ones")
-    add("--data", help="training instances: .npz, .csv(.gz), a folder, or hub; default: generated")
-    add("--steps", type=whole, help="optimiser steps; schedules follow this number")
-    add("--max-seconds", type=options.real(0.0), help="stop cleanly after this time and save")
+    data = "training instances: .npz, .csv(.gz), a folder, or hub (default: generated); without a preset a table of "
+    add(
+        "--data", help=f"{data}your own, a valid configuration per row: .csv .txt .npy .npz .parquet (docs/own-data.md)"
+    )
+    add(
+        "--grid",
+        type=options.grid,
+        metavar="HxW",
+        help="how the cells of a table's row lie, for the page (default: a row)",
+    )
+    options.valid(parser)
+    add("--steps", type=whole, help="optimiser steps, which schedules follow (default: the preset's)")
+    add("--max-seconds", type=options.real(0.0), help="stop cleanly after this time and save (default: never)")
     add("--seed", type=options.seed, help="of weights, boards and noise (default 0)")
-    add("--seeds", type=options.list_of(options.seed), help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2")
+    add(
+        "--seeds",
+        type=options.list_of(options.seed),
+        help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2 (default: one)",
+    )
     options.device(parser)
-    options.batch(parser, "boards per step (default: the preset's, as of all that follows)")
-    add("--optimizer", choices=["adam", "muon"], help="adam (the paper's), or muon for the blocks' matrices")
-    add("--learning-rate", type=options.real(0.0), help="its value between warm-up and decay")
-    add("--warmup", type=options.at_least(0), help="steps of linear warm-up")
-    add("--decay", type=options.real(0.0, 1.0), help="share of the steps, at the end, for the rate to fall to 0")
-    add("--precision", choices=["auto", "bf16", "fp32"], help="auto: bf16 on a GPU, fp32 elsewhere")
-    add("--boards", type=options.boards, help="how many instances to generate")
+    options.batch(parser, "boards per step (default: the preset's, as of --steps and all down to --simple-weight)")
+    add("--optimizer", choices=["adam", "muon"], help="adam (the paper's, usual), or muon for the blocks' matrices")
+    add("--learning-rate", type=options.positive, help="its value between warm-up and decay (usually 0.001)")
+    add("--warmup", type=options.at_least(0), help="steps of linear warm-up (usually 2,000)")
+    add(
+        "--decay",
+        type=options.real(0.0, 1.0),
+        help="share of the steps, at the end, for the rate to fall to 0 (usually 0: it does not)",
+    )
+    add(
+        "--precision",
+        choices=["auto", "bf16", "fp32"],
+        help="of the network's products; auto (default): bf16 on a GPU, fp32 elsewhere",
+    )
+    add("--boards", type=options.boards, help="how many instances to generate, where no --data is given")
     options.flag(parser, "--symmetries", "mazes: each in its 8 turns and reflections")
-    add("--simple-weight", type=options.real(0.0), help="lambda_simple of self-correction")
-    options.flag(parser, "--full-gradient", "Algorithm 2 to the letter (slower)")
+    add(
+        "--simple-weight",
+        type=options.real(0.0, 100.0),
+        help="lambda_simple of self-correction, 0 to 100 (usually 0.1)",
+    )
+    options.flag(parser, "--full-gradient", "Algorithm 2 to the letter; slower (default: App. C's cheaper form)")
     keep = options.list_of(whole, may_be_empty=True)
-    add("--keep", type=keep, help="steps whose weights are kept, e.g. 1000,2000; '' for none")
-    add("--validate", type=options.at_least(0), help="instances that choose between EMA and raw weights; 0: keep EMA")
+    add(
+        "--keep",
+        type=keep,
+        help="steps whose weights are kept, e.g. 1000,2000; '' for none (default: 20k to 2M, nine of them)",
+    )
+    add(
+        "--validate",
+        type=options.at_least(0),
+        help="instances that choose between EMA and raw weights (default 64, on a GPU 512; 0: keep EMA)",
+    )
     add("--log-every", type=whole, default=100, help="steps between lines of metrics.jsonl (default 100)")
+    log = "metrics also as RUN/metrics.csv or for TensorBoard (the package of that name), beside metrics.jsonl"
+    add("--log", choices=["csv", "tensorboard"], help=log)
     options.flag(parser, "--plain", "no compilation, no CUDA graph")
     options.flag(parser, "--dry-run", "print the configuration and stop")
     options.own_task(parser)
-    options.common(parser)
+    options.common(parser, idle=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,11 +94,23 @@ def run(args: argparse.Namespace) -> int:
     from letgo.config import Config
     from letgo.training.train import configured
 
-    if args.preset is None and args.own_task is None:
-        raise LetgoError("train needs a PRESET (`letgo presets` lists them), or --task FILE.py:Class")
+    table = args.preset is None and args.own_task is None
+    if table and args.data is None:
+        raise LetgoError("train needs a PRESET (`letgo presets` lists them), --data TABLE or --task FILE.py:Class")
+    if not table and (args.grid or args.valid):
+        raise LetgoError(
+            f"{'--grid' if args.grid else '--valid'} is for a table, `letgo train --data FILE`; leave it out"
+        )
     flags = {field.name: getattr(args, field.name, None) for field in fields(Config)}
     changes = {name: value for name, value in flags.items() if value is not False}  # a flag that was left out
-    config = configured(args.preset or Config.for_task(tasks.get(args.own_task)), **changes)
+    if table:
+        from letgo.training.table import table_config
+
+        args.voice.announce(f"reading {args.data}")
+        start = table_config(args.data, args.grid or (), args.valid or "")
+    else:
+        start = args.preset or Config.for_task(tasks.get(str(args.own_task)))
+    config = configured(start, **changes)
     if args.dry_run:
         print(json.dumps(config.as_dict(), indent=2))
         return 0
@@ -64,30 +118,84 @@ def run(args: argparse.Namespace) -> int:
         raise LetgoError("train needs --out RUN, the folder to write to")
     if args.seeds and args.seed is not None:
         raise LetgoError("give --seed or --seeds, not both")
-    return train(args, config)
+    if args.seeds and len(set(args.seeds)) < len(args.seeds):
+        raise LetgoError(f"--seeds {','.join(map(str, args.seeds))}: one of them twice; each seed is a run of its own")
+    if not table:
+        return train(args, config)
+    return train_table(args, config)
+
+
+def train_table(args: argparse.Namespace, config: Config) -> int:
+    """Look at the table first, and report in the end what was learned of it."""
+    from letgo.machine import pick_device
+    from letgo.runs import write_json
+    from letgo.solver import load
+    from letgo.tasks.table import Table
+    from letgo.training.table import remarks, report_lines, table_report
+
+    task = config.build_task()
+    assert isinstance(task, Table)
+    for line in remarks(args.data, task):
+        args.voice.say(line)
+    code = train(args, config)
+    folders = [args.out] if args.seeds is None else [args.out / f"s{seed}" for seed in args.seeds]
+    for folder in folders if code == 0 and args.validate != 0 else ():
+        if not (folder / "validation.json").exists() or (folder / "report.json").exists():
+            continue  # it was stopped, or it is an old one
+        args.voice.announce(f"completing held-out rows by {folder}")
+        report = table_report(load(folder, str(pick_device(args.device))), args.data)
+        write_json(folder / "report.json", report)
+        for line in report_lines(report, task.valid):
+            args.voice.say(line)
+        args.voice.say(
+            f"to fill blanks: letgo complete {folder} PARTIAL.csv; new rows: letgo generate {folder} --count 5"
+        )
+    return code
 
 
 def train(args: argparse.Namespace, config: Config) -> int:
     import torch
 
     import letgo
-    from letgo.machine import device_name, pick_device
-    from letgo.progress import Progress
+    from letgo.machine import device_name, pick_device, pick_threads
+    from letgo.training.curves import draw_losses, tensorboard_log, write_csv
 
     device = pick_device(args.device)
-    torch.set_num_threads(args.threads)
-    show = Progress(f"{config.name} on {device_name(device)}: step", args.progress, args.quiet)
-
-    def say(text: str) -> None:
-        show.close()
-        if not args.quiet:
-            print(text, file=sys.stderr)
-
-    def progress(step: int, total: int, speed: float, losses: dict[str, float]) -> None:
-        show(step, total, f"  loss {losses['loss']:.5f}  {speed:,.0f} steps/s")
-
+    torch.set_num_threads(threads := pick_threads(args.threads))
+    where = device_name(device) + (f", {threads} thread{'s' * (threads > 1)}" if device.type == "cpu" else "")
+    args.voice.announce(f"training {config.name} on {where}: {config.steps:,} steps of {config.batch} boards")
     same = ("seeds", "data", "max_seconds", "keep", "validate", "log_every")
-    more = {"fast": False if args.plain else None, "command": args.command_line, "progress": progress, "say": say}
+    more = {"fast": False if args.plain else None, "command": args.command_line, "say": args.voice.say}
+    more["watch"] = watcher(args, config, device)
+    if args.log == "tensorboard":
+        more["on_log"] = tensorboard_log()
     runs = letgo.train(config, args.out, device=device, **{name: getattr(args, name) for name in same}, **more)
-    signal = max(run.signal for run in (runs if isinstance(runs, list) else [runs]))
+    runs = runs if isinstance(runs, list) else [runs]
+    for run in runs:
+        written = [curve for curve in (draw_losses(run.folder),) if curve is not None]
+        if args.log == "csv":
+            written.append(write_csv(run.folder))
+        if run.trained and written and run.stopped_by == "done":  # else the last line says how to go on
+            args.voice.say(f"the loss by step: {', '.join(map(str, written))}")
+    signal = max(run.signal for run in runs)
     return 128 + signal if signal else 0
+
+
+def watcher(args: argparse.Namespace, config: Config, device: torch.device) -> Watch:
+    """Show the steps as they are taken and, where they would take more than a day, say once what would not."""
+    from letgo.progress import Progress, clock
+
+    show, warned = Progress(f"{config.name}: step", voice=args.voice), []
+
+    def watch(step: int, total: int, loss: Callable[[], float]) -> None:
+        show(step, total, lambda: f"  loss {loss():.5f}{show.speed('steps')}" if step else "")
+        left = show.left()
+        if show.estimated and not warned and left is not None and left > A_DAY and args.max_seconds is None:
+            warned.append(True)
+            gpu = "" if device.type == "cuda" else "a GPU is far faster (--device cuda), "
+            args.voice.say(
+                f"letgo: at this speed it takes {clock(left)}; {gpu}--steps N makes a shorter run, --max-seconds S "
+                "ends it cleanly, and `letgo train sudoku-mini` takes two minutes. Ctrl-C saves"
+            )
+
+    return watch

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, tuned as one; shipped names with --out")
-    parser.add_argument("--rule", required=True, choices=["em", "em-decay"])
+    rules = "em or em-decay; with --belief any rule (default: the model's best)"
+    parser.add_argument("--rule", help=rules)
+    options.flag(parser, "--belief", "find the self-likelihood from which on the network is sure of a board")
     parser.add_argument("--regime", help="settings of another than the first are kept apart, for the model as it is")
     parser.add_argument("--count", type=options.boards, default=500, help="validation instances (default 500)")
     options.steps_and_seed(parser)
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out")
+    if args.rule not in ("em", "em-decay") and not args.belief:
+        raise LetgoError("tune needs --rule em or --rule em-decay, or --belief")
     if args.tau_starts is not None and args.rule == "em":
         raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
     refuse_unwritable(args.out)
@@ -67,9 +71,10 @@ def _refuse_to_store(name: str) -> None:
 
 def _tune_all(args: argparse.Namespace) -> int:
     from letgo.data.source import source_of
+    from letgo.machine import device_name
     from letgo.runs import Run, locate, write_json
     from letgo.solver import load
-    from letgo.tune import advice, together
+    from letgo.tune import advice, check_count, together
 
     solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
     first = solvers[0]
@@ -77,10 +82,16 @@ def _tune_all(args: argparse.Namespace) -> int:
         if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
             raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
     source = source_of(first.task, args.data)
+    args.voice.announce(
+        f"tuning {args.rule} for {', '.join(args.runs)} by {args.count:,} instances, on {device_name(first.device)}"
+    )
     usual = "valid" if "valid" in source.regimes else source.regimes[0]
     regime = args.regime or usual
     source.check_tuning()
     problem = source.draw("valid", regime, args.count, args.seed)
+    if args.belief:
+        return _tune_belief(args, first, problem, None if regime == usual else regime)
+    check_count(problem)
     remarks = []
     if regime != usual and not args.as_is:
         remarks.append(f"the checkpoint is picked in regime {usual} alone; the model is tuned as it is")
@@ -97,10 +108,31 @@ def _tune_all(args: argparse.Namespace) -> int:
         if checkpoint is not None:  # it becomes the run's model, so that this is measured as it was tuned
             run.export(checkpoint["step"], checkpoint["weights"], {"checkpoint": checkpoint})
         run.save_tuning(args.rule, None if regime == usual else regime, {**table, "checkpoint": checkpoint})
-    print(json.dumps(table if args.json else table["best"]))
+    options.print_json(table) if args.json else print(json.dumps(table["best"]))
     for remark in (*remarks, advice(table)) if not args.quiet else ():
         if remark:
             print(f"letgo: {remark}", file=sys.stderr)
+    return 0
+
+
+def _tune_belief(args: argparse.Namespace, solver: Solver, problem: Problem, regime: str | None) -> int:
+    """Store the self-likelihood of a board that the network is sure of; None where there is no such number."""
+    from letgo.runs import Run, locate, write_json
+    from letgo.tune import find_sure
+
+    if len(args.runs) > 1:
+        raise LetgoError("--belief is of one run; name one")
+    solver.check_belief()
+    table = find_sure(solver, problem, solver.sampler(args.rule, args.steps), args.seed, args.batch)
+    table["command"] = args.command_line
+    if args.out is not None:
+        write_json(args.out, table)
+    else:
+        Run.load(locate(args.runs[0])[0]).save_tuning("belief", regime, table)
+    options.print_json(table) if args.json else print(json.dumps(table["best"]))
+    if table["best"]["sure"] is None and not args.quiet:
+        remark = "right and wrong boards have overlapping self-likelihoods: this model cannot tell when to try again"
+        print(f"letgo: {remark}", file=sys.stderr)
     return 0
 
 
@@ -117,7 +149,7 @@ def _tune(
     run = None if args.as_is or step is not None else Run.load(folder)
     if run is not None and (candidates := run.candidates()):
         config, fast = solver.config, not args.plain
-        show = Progress(f"{config.name}, euler: checkpoints", args.progress, args.quiet)
+        show = Progress(f"{config.name}, euler: checkpoints", voice=args.voice)
 
         def build(network: nn.Module) -> Solver:
             return Solver(config, network, args.device, folder, fast, args.threads)
@@ -125,7 +157,7 @@ def _tune(
         checkpoint = pick_checkpoint(run, candidates, build, problem, args.steps, args.seed, args.batch, show)
         solver = build(run.network(checkpoint["step"], checkpoint["weights"]))
         show.close()
-    show = Progress(f"{solver.config.name}, {args.rule}: settings", args.progress, args.quiet)
+    show = Progress(f"{solver.config.name}, {args.rule}: settings", voice=args.voice)
     samplers = grid_of(solver, args.rule, args.sigmas, args.tau_starts, args.steps)
     table = tune(solver, problem, samplers, args.seed, args.batch, show)
     show.close()

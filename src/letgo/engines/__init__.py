@@ -1,4 +1,4 @@
-"""Engines by device, and hand-written kernels that are used only where the machine has what they need."""
+"""Engines run the reverse loop on one kind of device; hand-written kernels serve where the machine can run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from letgo.paths import Path
 
 
 def supported(network: nn.Module) -> bool:
-    """The paper's Transformer (width 128, heads of size 16) on a Hopper card."""
+    """Say whether the fused kernels fit: the paper's Transformer (width 128, heads of size 16) on a Hopper card."""
     from letgo.engines import attention, cuda
 
     if not isinstance(network, Transformer) or not cuda.available():
@@ -22,7 +22,7 @@ def supported(network: nn.Module) -> bool:
 
 
 def pick_engine(network: nn.Module, path: Path, device: torch.device, precision: str, fast: bool) -> Engine:
-    """The fastest engine that this device and precision have; without `fast` the plain one."""
+    """Return the fastest engine that this device and precision have; without `fast` the plain one."""
     if fast and device.type == "cpu":
         return Cpu(network, path, device, precision)
     if fast and device.type == "cuda" and precision == "bf16":

@@ -1,4 +1,4 @@
-"""Attention for heads of size 16: one kernel per direction, see attention.cu."""
+"""Attention for heads of size 16 is one kernel per direction; see attention.cu."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def padded(cells: int) -> int:
 def forward(
     qkv: Tensor, boards: int, cells: int, seed: Tensor, heads: int, dropout: float, site: int = 0, models: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Mixed values and each row's log-sum-exp (base 2), from packed qkv in cores, those of `models` one after another.
+    """Return mixed values and each row's log-sum-exp (base 2), from packed qkv in cores, model after model.
 
     Dropout follows `seed`, one int64 on the device, and `site`.
     """
@@ -40,7 +40,7 @@ def forward(
 def backward(
     qkv: Tensor, seed: Tensor, out: Tensor, lse: Tensor, dout: Tensor, dropout: float, site: int = 0, models: int = 1
 ) -> Tensor:
-    """The gradient at the packed qkv, in cores."""
+    """Return the gradient at the packed qkv, in cores."""
     boards, heads, cells = lse.shape
     dqkv = torch.empty_like(qkv)
     tiles = -(-cells // 16)

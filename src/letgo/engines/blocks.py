@@ -1,4 +1,4 @@
-"""The stack of Transformer blocks as one operation with its own backward pass: fused kernels, no autograd inside.
+"""The stack of Transformer blocks is one operation with its own backward pass: fused kernels, no autograd inside.
 
 Several models of one shape can be stacked: their weights lie in the rows of one matrix, their boards side by side.
 """
@@ -26,7 +26,7 @@ SAVED = 4  # tensors that a layer keeps for its backward pass, besides its input
 
 @dataclass(frozen=True)
 class Shape:
-    """Stacked models, boards of each, cells of a board; and the network's own numbers."""
+    """A shape says how many models are stacked, their boards and cells, and the network's own numbers."""
 
     models: int
     boards: int
@@ -39,7 +39,7 @@ class Shape:
     half: bool = False  # the residual stream in bf16
 
     def warps(self, name: str) -> int:
-        """Of a kernel's blocks: twelve share the weights they fetch, four spread few tiles of 64 cells wider."""
+        """Return the warps of a block: twelve share the weights they fetch, four spread few tiles of 64 cells wider."""
         tiles = self.models * -(-self.tokens // 64)
         loops = name in LOOPING or name == "arrange"  # which does not care: so the file is not compiled once more
         most = tiles if loops else 3 * self.multiprocessors
@@ -51,17 +51,17 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Of a tensor kept in cores: each model's cells, rounded up to whole cores."""
+        """A tensor in cores has these rows: each model's cells, rounded up to whole cores."""
         return self.models * attention.padded(self.tokens)
 
     @property
     def layer(self) -> int:
-        """Parameters of a layer, in the order of MATRICES and VECTORS."""
+        """A layer has so many parameters, in the order of MATRICES and VECTORS."""
         return sum(self.sizes)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of MATRICES and VECTORS."""
+        """MATRICES and VECTORS have these shapes."""
         matrices = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (self.hidden, WIDTH), (WIDTH, self.hidden)]
         return [*matrices, *((size,) for size in (3 * WIDTH, WIDTH, self.hidden, *[WIDTH] * 5))]
 
@@ -74,18 +74,18 @@ class Shape:
         return [f"blocks.{i}.{name}" for i in range(self.depth) for name in (*MATRICES, *VECTORS)]
 
     def kernel(self, name: str) -> Any:
-        """One of blocks.cu."""
+        """Return a kernel of blocks.cu."""
         warps, drop = self.warps(name), round(self.dropout * attention.SCALE)
         numbers = {"HIDDEN": self.hidden, "WARPS": warps, "BLOCKS": 12 // warps, "HALF": int(self.half)}
         return kernel("blocks.cu", name, shared_memory(name, warps), DROP=drop, **numbers)
 
     def launch(self, name: str, *arguments: Tensor | int) -> None:
-        """A kernel of blocks.cu over all cells."""
-        made, warps = self.kernel(name), self.warps(name)
+        """Run a kernel of blocks.cu over all cells."""
+        run, warps = self.kernel(name), self.warps(name)
         count = -(-self.tokens // (16 * warps))
         if name in LOOPING:
             count = min(count, max(1, 12 // warps * self.multiprocessors // self.models))
-        made((count, self.models), 32 * warps, *arguments)
+        run((count, self.models), 32 * warps, *arguments)
 
 
 PIECE, GROUP = 8192, 16_384  # as in blocks.cu, in bytes
@@ -93,7 +93,7 @@ LOOPING = ("qkv_forward", "mlp_forward", "embed", "head")  # blocks that go on t
 
 
 def shared_memory(name: str, warps: int) -> int:
-    """Bytes of a block of this kernel."""
+    """Return the bytes of shared memory that a block of this kernel needs."""
     ring = 6 if warps > 4 else 3
     pieces = {"qkv_forward": 12, "mlp_forward": 2 * ring + 5, "mlp_backward": 2 * ring, "qkv_backward": ring}
     more = {"mlp_backward": warps // 4 * 2 * GROUP, "qkv_backward": warps * 1024}
@@ -101,7 +101,7 @@ def shared_memory(name: str, warps: int) -> int:
 
 
 def arranged(shape: Shape, flat: Tensor) -> Tensor:
-    """The weights in bf16, in the order in which the kernels fetch them."""
+    """Return the weights in bf16, in the order in which the kernels fetch them."""
     half = torch.empty_like(flat, dtype=torch.bfloat16)
     shape.kernel("arrange")((-(-flat.shape[1] // 2048), shape.models), 256, flat, half, flat.shape[1], shape.layer)
     return half
@@ -110,7 +110,7 @@ def arranged(shape: Shape, flat: Tensor) -> Tensor:
 def layer_forward(
     shape: Shape, layer: int, x: Tensor, flat: Tensor, half: Tensor, seed: Tensor, save: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """One block: its output, and what its backward pass needs."""
+    """Compute one block; return its output and what its backward pass needs."""
     where = (shape.tokens, flat.shape[1], layer * shape.layer)
     qkv = half.new_empty(shape.rows, 3 * WIDTH)
     boards = shape.models * shape.boards
@@ -133,7 +133,7 @@ def layer_backward(
     seed: Tensor,
     grads: Tensor,
 ) -> Tensor:
-    """The gradient at the block's input; those of its weights are added to `grads`."""
+    """Return the gradient at the block's input; those of its weights are added to `grads`."""
     qkv, mixed, lse, mid = saved
     where = (shape.tokens, flat.shape[1], layer * shape.layer)
     dmid, dx = torch.empty_like(x), torch.empty_like(x)
@@ -168,7 +168,7 @@ def blocks(
     dropout: float,
     save: bool,
 ) -> list[Tensor]:
-    """Cells in cores (models, rows, width) through all blocks: the output, inputs of layers 1.., SAVED a layer."""
+    """Take cells in cores (models, rows, width) through all blocks: output, inputs of layers 1.., SAVED a layer."""
     bf16 = x.dtype == torch.bfloat16
     assert not (bf16 and save), "training keeps the residual stream in fp32"
     shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout, multiprocessors(x.device), bf16)
@@ -187,12 +187,12 @@ def _(x, flat, seed, boards, cells, heads, hidden, depth, dropout, save):
         return [torch.empty_like(x)]
     models, rows, width = len(x), len(x) * x.shape[1], x.shape[2]
 
-    def kept() -> list[Tensor]:
+    def saved() -> list[Tensor]:
         packed = x.new_empty(rows, 3 * width, dtype=torch.bfloat16 if x.is_cuda else x.dtype)
         lse = x.new_empty(models * boards, heads, cells, dtype=torch.float32)
         return [packed, packed.new_empty(rows, width), lse, torch.empty_like(x)]
 
-    return [torch.empty_like(x) for _ in range(depth)] + [tensor for _ in range(depth) for tensor in kept()]
+    return [torch.empty_like(x) for _ in range(depth)] + [tensor for _ in range(depth) for tensor in saved()]
 
 
 @torch.library.custom_op("letgo::blocks_backward", mutates_args=(), device_types="cuda")
@@ -224,7 +224,7 @@ def _(dy, x, saved, flat, seed, boards, cells, heads, hidden, depth, dropout):
 
 
 def _layers(shape: Shape, flat: Tensor) -> list[list[dict[str, Tensor]]]:
-    """Every model's layers: parameters by name."""
+    """Return every model's layers, each a table of parameters by name."""
 
     def named(layer: Tensor) -> dict[str, Tensor]:
         parts = zip(layer.split(shape.sizes), shape.shapes, strict=True)
@@ -239,12 +239,12 @@ def _(x, flat, seed, boards, cells, heads, hidden, depth, dropout, save):
     shape = Shape(len(x), boards, cells, heads, hidden, depth, dropout)
     outputs: list[list[Tensor]] = []
     for state, layers in zip(uncored(x, shape.tokens).to(flat.dtype), _layers(shape, flat), strict=True):
-        made, rest = [], []
+        states, rest = [], []
         for layer in layers:
             state, saved = block_forward(state, layer, boards, heads)
-            made.append(cores(state[None])[0].to(x.dtype))
+            states.append(cores(state[None])[0].to(x.dtype))
             rest += [v if v.ndim == 3 else cores(v[None])[0] for v in saved]
-        outputs.append([made[-1], *made[:-1], *rest] if save else made[-1:])
+        outputs.append([states[-1], *states[:-1], *rest] if save else states[-1:])
     wide = {0, *range(depth), *range(depth + 3, depth + SAVED * depth, SAVED)}  # the residual stream has a models axis
     joined = [
         torch.stack(parts) if i in wide else torch.cat(parts) for i, parts in enumerate(zip(*outputs, strict=True))
@@ -265,9 +265,9 @@ def _(dy, x, saved, flat, seed, boards, cells, heads, hidden, depth, dropout):
         d = rows(dy, model)
         for i in reversed(range(depth)):
             qkv, mixed, _, mid = rest[SAVED * i : SAVED * (i + 1)]
-            kept = rows(qkv, model), rows(mixed, model), rows(mid, model)
-            d, mine = block_backward(d, rows(inputs[i], model), kept, layers[i], boards, heads)
-            row = torch.cat([mine[name].flatten() for name in (*MATRICES, *VECTORS)])
+            mine = rows(qkv, model), rows(mixed, model), rows(mid, model)
+            d, gradients = block_backward(d, rows(inputs[i], model), mine, layers[i], boards, heads)
+            row = torch.cat([gradients[name].flatten() for name in (*MATRICES, *VECTORS)])
             grads[model, shape.layer * i : shape.layer * (i + 1)] = row
         dxs.append(cores(d[None])[0])
     return torch.stack(dxs), grads

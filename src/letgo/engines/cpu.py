@@ -1,4 +1,4 @@
-"""The engine for a CPU: weights packed once for oneDNN, products fused with GELU and residual sums."""
+"""The engine for a CPU packs weights once for oneDNN and fuses products with GELU and residual sums."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from letgo.engines.plain import Engine
+from letgo.models.looped import LoopedTransformer, clue_cells
 from letgo.models.transformer import Block, Transformer
 from letgo.paths import Path
 from letgo.pinning import Clues
@@ -22,18 +23,22 @@ CELLS = 1296  # of a batch: beyond 16 boards of 81 cells a core gains nothing
 
 
 def available() -> bool:
-    """Whether this build of torch has oneDNN with fused products."""
+    """Say whether this build of torch has oneDNN with fused products."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 natively (AVX512-BF16 or AMX), as far as torch knows; elsewhere it is slow."""
+    """Say whether this CPU multiplies bf16 natively (AVX512-BF16 or AMX), as torch knows; elsewhere it is slow.
+
+    oneDNN has its own say: it may be held to an older CPU (ONEDNN_MAX_CPU_ISA).
+    """
     tests = (getattr(torch.cpu, f"_is_{kind}_supported", None) for kind in ("avx512_bf16", "amx_tile"))
-    return any(test is not None and test() for test in tests)
+    ours = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return any(test is not None and test() for test in tests) and (ours is None or ours())
 
 
 class PackedBlock:
-    """A Block without dropout. In bf16 only the four products are: norms, softmax and residual sums stay fp32."""
+    """A packed block has no dropout. In bf16 only its four products are: norms, softmax and residual sums stay fp32."""
 
     def __init__(self, block: Block, kind: torch.dtype):
         self.block, self.kind, self.heads = block, kind, block.attention.heads
@@ -69,7 +74,7 @@ class PackedBlock:
 
 
 class PackedTransformer:
-    """f(x_t, t) as the network itself computes it, up to rounding; forward only. It copies the weights as they are."""
+    """It computes f(x_t, t) as the network itself does, up to rounding; forward only, on a copy of the weights."""
 
     def __init__(self, network: Transformer, kind: torch.dtype = torch.float32):
         self.network = network
@@ -79,19 +84,30 @@ class PackedTransformer:
         self.blocks = [PackedBlock(block, kind) for block in network.blocks if isinstance(block, Block)]
 
     def __call__(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        x = (self.network.embed(x_t) + (self.place + self.network.time(t))).flatten(0, 1)
+        network = self.network
+        entered = network.embed(x_t) + (self.place + network.time(t))
+        if not isinstance(network, LoopedTransformer):
+            return network.read(self.through_blocks(entered))
+        entered = entered + clue_cells(x_t) * network.mark
+        x = self.through_blocks(entered)
+        for _ in range(network.turns - 1):
+            x = self.through_blocks(entered + network.again(x))
+        return network.read(x).softmax(-1)
+
+    def through_blocks(self, x: Tensor) -> Tensor:
+        batch, x = len(x), x.flatten(0, 1)
         for block in self.blocks:
-            x = block(x, len(x_t))
-        return self.network.read(x.unflatten(0, (len(x_t), -1)))
+            x = block(x, batch)
+        return x.unflatten(0, (batch, -1))
 
 
 def packs(network: nn.Module) -> bool:
-    """Whether the engine can pack this network; others it calls as they are."""
+    """Say whether the engine can pack this network; others it calls as they are."""
     return isinstance(network, Transformer) and available()
 
 
 class Cpu(Engine):
-    """Batches of any size with one row of t for all boards.
+    """The CPU engine takes batches of any size with one row of t for all boards.
 
     Then no product's shape depends on the batch but by whole boards, and a board has the same bits in any company.
     """

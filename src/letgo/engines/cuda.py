@@ -1,4 +1,4 @@
-"""CUDA source beside this file, compiled at first use by the compiler that comes with torch."""
+"""The compiler that comes with torch compiles the CUDA source beside this file at first use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 MOST_BUILDS = 256  # of one function in one process
+captures = 0  # CUDA graphs that this process has captured so far
 
 
 @cache
 def available() -> bool:
-    """A Hopper card (the kernels use its wgmma), and a torch that can compile CUDA source here."""
+    """Say whether there is a Hopper card (the kernels use its wgmma) and a torch that can compile CUDA source here."""
     if not torch.cuda.is_available() or torch.version.hip is not None or torch.cuda.get_device_capability() != (9, 0):
         return False
     try:
@@ -33,7 +34,9 @@ def available() -> bool:
 
 
 def captured(work: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
-    """`work` as a CUDA graph. Garbage that holds another graph must not be collected meanwhile: that ends a capture."""
+    """Capture `work` as a CUDA graph. Collecting garbage that holds another graph would end the capture."""
+    global captures
+    captures += 1
     gc.collect()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -64,13 +67,13 @@ FIRST = {"attention.cu": "attention_forward", "blocks.cu": "mlp_forward", "weigh
 
 
 def source(file: str) -> str:
-    """A kernel file behind what it shares with the others."""
+    """Return a kernel file's text behind what it shares with the others."""
     parts = ["warp.cuh", "hopper.cuh", *([] if file == "attention.cu" else ["layout.cuh"]), file]
     return "\n".join((Path(__file__).parent / part).read_text(encoding="utf-8") for part in parts)
 
 
-def kept(name: str, make: Callable[[], bytes]) -> bytes:
-    """What `make` made the first time on this machine. A folder that cannot be used is no reason to stop."""
+def cache_on_disk(name: str, make: Callable[[], bytes]) -> bytes:
+    """Return what `make` returned the first time on this machine. A folder that cannot be used is no reason to stop."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "letgo"
     except RuntimeError:  # a user without a home
@@ -78,15 +81,15 @@ def kept(name: str, make: Callable[[], bytes]) -> bytes:
     try:
         return (folder / name).read_bytes()
     except OSError:
-        made = make()
+        content = make()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with NamedTemporaryFile(dir=folder, delete=False) as part:  # another process may be at it too
-            part.write(made)
+            part.write(content)
         Path(part.name).replace(folder / name)
     except OSError:
         pass
-    return made
+    return content
 
 
 @cache
@@ -95,17 +98,19 @@ def _module(file: str, **defines: int) -> Any:
 
     options, text = [f"-D{key}={value}" for key, value in defines.items()], source(file)
     key = sha256("\n".join([text, *options, torch.__version__, str(torch.version.cuda)]).encode()).hexdigest()[:32]
-    binary = kept(f"{key}.kernel", lambda: _utils._nvrtc_compile(text, FIRST[file], "90a", nvcc_options=options)[0])
+    binary = cache_on_disk(
+        f"{key}.kernel", lambda: _utils._nvrtc_compile(text, FIRST[file], "90a", nvcc_options=options)[0]
+    )
     return _utils._cuda_load_module(binary)
 
 
 @cache
 def kernel(file: str, name: str, shared: int, **defines: int) -> Any:
-    """The kernel `name` of `file` with these macros defined, allowed `shared` bytes of shared memory."""
-    made = getattr(_module(file, **defines), name)
-    made.set_shared_memory_config(shared)
+    """Return the kernel `name` of `file` with these macros defined, allowed `shared` bytes of shared memory."""
+    function = getattr(_module(file, **defines), name)
+    function.set_shared_memory_config(shared)
 
     def launch(grid: tuple[int, ...], threads: int, *arguments: torch.Tensor | int) -> None:
-        made((*grid, 1, 1)[:3], (threads, 1, 1), list(arguments), shared_mem=shared)
+        function((*grid, 1, 1)[:3], (threads, 1, 1), list(arguments), shared_mem=shared)
 
     return launch

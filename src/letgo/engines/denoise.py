@@ -1,4 +1,4 @@
-"""The whole network as one operation, for sampling: one model, all boards at the same time, nothing kept."""
+"""The whole network is one operation here, for sampling: one model, all boards at the same time, nothing saved."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ MOST_SYMBOLS = 16  # a state's dimension is one step of the tensor cores
 
 @torch.library.custom_op("letgo::denoise", mutates_args=(), device_types="cuda")
 def denoise(x_t: Tensor, base: Tensor, flat: Tensor, ends: list[Tensor], heads: int, hidden: int, depth: int) -> Tensor:
-    """x0_hat of states (boards, cells, dim), the residual stream in bf16.
+    """Return x0_hat of states (boards, cells, dim), the residual stream in bf16.
 
     `base` holds what each cell adds to its embedding: place, time and bias. `flat` are the blocks' weights; `ends` the
     embedding's, the last norm's gain and shift, the head's weight and bias.

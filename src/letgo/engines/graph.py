@@ -1,4 +1,4 @@
-"""The engine for CUDA: one whole step compiled and captured in a graph, replayed with no work on the host.
+"""The engine for CUDA compiles one whole step, captures it in a graph and replays that with no work on the host.
 
 Everything that differs from run to run lies in buffers of fixed shape and place: states, clues, times, seeds, and also
 sigma, tau_start and the variance. `sampling.trajectory` is the plain twin.
@@ -38,7 +38,7 @@ Kind = Any  # what a rule is without its numbers: `EulerMaruyama`, or the rule i
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """All that a step reads and writes. `done` counts the steps behind us."""
+    """Buffers hold all that a step reads and writes. `done` counts the steps behind us."""
 
     x: State
     x0_hat: State
@@ -87,7 +87,7 @@ def kind_of(rule: Rule) -> Kind:
 
 
 def numbers_of(rule: Rule, times: Grid) -> tuple[Float[Tensor, "steps"], float]:
-    """sigma at every step's t, and the factor on the kernel's scale."""
+    """Return sigma at every step's t, and the factor on the kernel's scale."""
     spread = 1.0
     while isinstance(rule, Tempered):
         spread, rule = spread * rule.variance**0.5, rule.rule
@@ -96,7 +96,7 @@ def numbers_of(rule: Rule, times: Grid) -> tuple[Float[Tensor, "steps"], float]:
 
 
 def bound(network: nn.Module, context: Tensor | None) -> Denoise:
-    """The network as a step calls it, in bf16 on a GPU."""
+    """Return the network as a step calls it, in bf16 on a GPU."""
 
     def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
         half = torch.autocast("cuda", torch.bfloat16) if x_t.device.type == "cuda" else nullcontext()
@@ -107,7 +107,7 @@ def bound(network: nn.Module, context: Tensor | None) -> Denoise:
 
 
 def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Buffers) -> None:
-    """`reverse_step` from the buffers to the buffers."""
+    """Take a `reverse_step` from the buffers to the buffers."""
 
     def rule(step: Transition) -> Kernel:
         if kind is EulerMaruyama:
@@ -132,14 +132,14 @@ def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Bu
 
 @cache
 def compiled_advance() -> Callable[..., None]:
-    """One for all networks: torch tells by itself which of them can share code. Without Triton, `advance` as it is."""
+    """Return one for all networks: torch tells which can share code. Without Triton it is `advance` as it is."""
     if importlib.util.find_spec("triton") is None:
         return advance
     return torch.compile(advance, dynamic=False, fullgraph=True)  # a graph break or too many builds raise
 
 
 class Fused(nn.Module):
-    """The fused Transformer with its weights, called like the plain one. All boards are at the same time."""
+    """The fused Transformer holds its weights and is called like the plain one. All boards are at the same time."""
 
     flat: Tensor
 
@@ -157,7 +157,7 @@ class Fused(nn.Module):
 
 
 class Step:
-    """A step in buffers of its own; on a GPU a graph."""
+    """A step has buffers of its own; on a GPU it is a graph."""
 
     def __init__(self, work: Callable[[], None], buffers: Buffers):
         self.work, self.buffers, self.owner = work, buffers, object()
@@ -168,7 +168,7 @@ class Step:
         self.work = captured(self.work, pool).replay
 
     def load(self, rule: Rule, times: Grid, clues: Clues, noise: Noise, context: Tensor | None) -> None:
-        """The inputs of a run: all but the state."""
+        """Write a run's inputs, all but the state, to the buffers."""
         b, (sigmas, spread) = self.buffers, numbers_of(rule, times)
         b.times[: len(times)].copy_(times)
         b.sigmas[: len(sigmas)].copy_(sigmas)
@@ -194,7 +194,7 @@ class Step:
 
 
 class Graph(Engine):
-    """One network's reverse loop. A step is built once per kind of rule, shape, t* and shape of the context."""
+    """The engine runs one network's loop; a step is built once per kind of rule, shape, t* and shape of the context."""
 
     def __init__(self, network: nn.Module, path: Path, device: torch.device, precision: str, compiled: bool = True):
         from letgo.engines import supported
@@ -212,7 +212,7 @@ class Graph(Engine):
         return bound(self.plain, context)
 
     def step(self, sampler: Sampler, walk: Walk, clues: Clues, context: Tensor | None) -> Step:
-        """The step for such inputs, built where it is new."""
+        """Return the step for such inputs, built where it is new."""
         kind, room = kind_of(sampler.build()), MOST_STEPS * -(-sampler.steps // MOST_STEPS)
         batch, *shape = clues.values.shape
         about = None if context is None else (context.shape[1:], context.dtype)
@@ -225,11 +225,11 @@ class Graph(Engine):
         return self.steps[self.latest, batch]
 
     def smaller(self, whole: int, size: int, left: int, cells: int) -> int:
-        """Only to sizes that are built already: compiling takes longer than what is left."""
+        """Return only sizes that are built already: compiling takes longer than what is left."""
         return min([size, *(step for step in self.sizes() if step >= left)])
 
     def sizes(self) -> set[int]:
-        """Batch sizes that the latest step has been built for."""
+        """Return the batch sizes that the latest step has been built for."""
         return {batch for kind, batch in self.steps if kind == self.latest}
 
     def _build(self, kind: Kind, buffers: Buffers, soft_until: float) -> Step:
@@ -255,7 +255,7 @@ class Graph(Engine):
         return step
 
     def begin(self, clues: Clues, noise: Noise, context: Tensor | None) -> Walk:
-        """x_T. Of a network with memory its shape is asked for; a board without one begins with zeros."""
+        """Return x_T; a network with memory is called once for the memory's shape, and begins with zeros."""
         x = starting_state(noise, clues, self.path)
         if not getattr(self.plain, "remembers", False):
             return Walk(x)
@@ -263,7 +263,14 @@ class Graph(Engine):
             answer = bound(self.plain, context)(x, torch.ones(1, 1, 1, device=x.device))
         return Walk(x, torch.zeros_like(answer[1]))
 
-    def finish(self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None) -> State:
+    def finish(
+        self,
+        sampler: Sampler,
+        clues: Clues,
+        noise: Noise,
+        context: Tensor | None = None,
+        each: Callable[[int], None] = lambda step: None,
+    ) -> State:
         times, walk = checked_grid(sampler.times()), self.begin(clues, noise, context)
         step = self.step(sampler, walk, clues, context)
         step.owner = None

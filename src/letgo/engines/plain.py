@@ -1,10 +1,9 @@
-"""Engines: how a network takes a batch of boards from noise to data on one device."""
+"""An engine is how a network takes a batch of boards from noise to data on one device."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -23,7 +22,7 @@ PLAIN_CELLS = 128  # of a batch of the plain engine on a CPU
 
 
 class Engine(ABC):
-    """One network on one device, in one precision."""
+    """An engine has one network on one device, in one precision."""
 
     pads = True  # every batch has its full size, so that rounding never depends on how many boards are in it
     building = 0.0  # seconds spent on compiling and capturing
@@ -33,37 +32,51 @@ class Engine(ABC):
 
     @abstractmethod
     def denoise(self, context: Tensor | None) -> Denoise:
-        """The network with its context bound, as `trajectory` calls it."""
+        """Return the network with its context bound, as `trajectory` calls it."""
 
     def walk(
         self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
     ) -> Iterator[Snapshot]:
-        """One batch through Algorithm 1, or what is left of it."""
+        """Take one batch through Algorithm 1, or what is left of it."""
         return trajectory(self.denoise(context), self.path, sampler.build(), sampler.times(), clues, noise, walk)
 
-    def finish(self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None) -> State:
-        """The last state alone. One snapshot is held at a time, so memory is flat in the number of steps."""
-        return deque(self.walk(sampler, clues, noise, context), maxlen=1).pop().x
+    def finish(
+        self,
+        sampler: Sampler,
+        clues: Clues,
+        noise: Noise,
+        context: Tensor | None = None,
+        each: Callable[[int], None] = lambda step: None,
+    ) -> State:
+        """Return the last state alone; `each` is called after the steps, where they are taken one by one.
+
+        One snapshot is held at a time, so memory is flat in the number of steps.
+        """
+        last = None
+        for last in self.walk(sampler, clues, noise, context):
+            each(last.step)
+        assert last is not None
+        return last.x
 
     def batch(self, cells: int) -> int:
-        """How many boards of this size make a batch."""
+        """Return how many boards of this size make a batch."""
         if self.device.type == "cpu":  # small fixed batches, so that an answer never depends on its neighbours
             return max(1, PLAIN_CELLS // cells)
         return max(1, WHOLE_ROUNDS // cells)
 
     def size(self, batch: int, boards: int) -> int:
-        """The size of the batches that so many boards go through, `batch` at most at a time."""
+        """Return the size of the batches that so many boards go through, `batch` at most at a time."""
         return batch if self.device.type == "cpu" else min([batch, *(size for size in SIZES if size >= boards)])
 
     def smaller(self, whole: int, size: int, left: int, cells: int) -> int:
-        """How many boards go on when `left` of the `size` in a batch, `whole` at first, are unfinished."""
+        """Return how many boards go on when `left` of the `size` in a batch, `whole` at first, are unfinished."""
         if self.device.type == "cpu":  # the small batches of this engine stay whole
             return left if whole > self.batch(cells) else size
         return min([size, *(step for step in SIZES if step >= left)])
 
 
 class Plain(Engine):
-    """The network as it is, in eager mode."""
+    """The plain engine calls the network as it is, in eager mode."""
 
     def denoise(self, context: Tensor | None) -> Denoise:
         half = torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()

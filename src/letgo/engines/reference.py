@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain PyTorch and without dropout: their twin in the tests, and their CPU version."""
+"""Plain PyTorch computes here what the kernels do, without dropout: the tests compare them, and a CPU runs this."""
 
 from __future__ import annotations
 
@@ -12,19 +12,32 @@ Weights = dict[str, Tensor]
 
 
 def cores(x: Tensor) -> Tensor:
-    """(models, cells, width) as the kernels keep it: 8 x 8 cores, eight cells by eight features (see warp.cuh)."""
+    """Arrange (models, cells, width) as the kernels do: 8 x 8 cores, eight cells by eight features (see warp.cuh)."""
     x = F.pad(x, (0, 0, 0, -x.shape[1] % 8))
     return x.unflatten(1, (-1, 8)).unflatten(3, (-1, 8)).transpose(2, 3).reshape(x.shape)
 
 
 def uncored(x: Tensor, count: int) -> Tensor:
-    """Back to rows, the first `count` of each model."""
+    """Arrange cores as rows again, the first `count` of each model."""
     models, rows, width = x.shape
     return x.view(models, rows // 8, width // 8, 8, 8).transpose(2, 3).reshape(x.shape)[:, :count]
 
 
+def core_norm(x: Tensor, gain: Tensor, shift: Tensor, count: int) -> Tensor:
+    """Return LayerNorm of a tensor in cores; rows beyond the first `count` of each model hold nothing and become 0,
+    as do their gradients. Gain and shift are (models, width)."""
+    models, rows, width = x.shape
+    parts = x.view(models, rows // 8, width // 8, 8, 8)
+    row = torch.arange(rows, device=x.device).view(1, rows // 8, 1, 8, 1)
+    parts = torch.where(row < count, parts, 0.0)
+    variance, mean = torch.var_mean(parts, dim=(2, 4), correction=0, keepdim=True)
+    gain, shift = (vector.reshape(models, 1, width // 8, 1, 8) for vector in (gain, shift))
+    y = (parts - mean) * (variance + 1e-5).rsqrt() * gain + shift
+    return torch.where(row < count, y, 0.0).view_as(x)
+
+
 def heads_first(x: Tensor, boards: int, heads: int) -> Tensor:
-    """(boards * cells, parts * width) -> (parts, boards, heads, cells, size)."""
+    """Turn (boards * cells, parts * width) into (parts, boards, heads, cells, size)."""
     size = 16
     return x.unflatten(0, (boards, -1)).unflatten(2, (-1, heads, size)).permute(2, 0, 3, 1, 4)
 
@@ -44,7 +57,7 @@ def linear(x: Tensor, w: Weights, name: str) -> Tensor:
 def block_forward(
     x: Tensor, w: Weights, boards: int, heads: int
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """One block over (cells, width): its output; and qkv, mixed values, log-sum-exp (base 2), middle."""
+    """Compute one block over (cells, width); return its output, and qkv, mixed values, log-sum-exp (base 2), middle."""
     qkv = linear(normed(x, w, "norm1"), w, "attention.qkv")
     q, k, v = heads_first(qkv, boards, heads)
     logits = q @ k.mT / math.sqrt(q.shape[-1])
@@ -57,7 +70,7 @@ def block_forward(
 def block_backward(
     dy: Tensor, x: Tensor, saved: tuple[Tensor, ...], w: Weights, boards: int, heads: int
 ) -> tuple[Tensor, Weights]:
-    """The gradients at the block's input and of its weights."""
+    """Return the gradients at the block's input and of its weights."""
     qkv, mixed, mid = saved
     grads: Weights = {}
 

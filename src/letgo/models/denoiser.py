@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from letgo.paths import GaussianPath
+from letgo.errors import LetgoError
+from letgo.paths import GaussianPath, checked_path
 from letgo.pinning import Clues
-from letgo.shapes import State, Time
+from letgo.shapes import AnyState, AnyTime, State, Time
 
 
 @runtime_checkable
@@ -26,31 +29,78 @@ class Denoiser(Protocol):
     def __call__(self, x_t: State, t: Time, context: Tensor | None = None) -> State: ...
 
 
-def _with_context(network: Callable[..., State], x_t: State, t: Time, context: Tensor | None) -> State:
-    """A network without a context need not take one."""
-    return network(x_t, t) if context is None else network(x_t, t, context)
+Clip = Sequence[float | int]  # the least and the largest number that clean states hold
 
 
-class VelocityDenoiser(nn.Module):
-    """How a foreign velocity network (rectified flow) enters: converted once, at the door."""
+def checked_clip(clip: Any) -> tuple[float, float] | None:
+    """The pair of numbers that it should be, or None."""
+    if clip is None:
+        return None
+    try:
+        low, high = (float(bound) for bound in clip)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not low < high:
+        raise LetgoError(f"clip must be the least and the largest value of your data, such as (-1, 1); got {clip!r}")
+    return low, high
 
-    def __init__(self, network: Callable[..., State], path: GaussianPath):
+
+def clipped(x0_hat: AnyState, clip: tuple[float, float] | None) -> AnyState:
+    """x0_hat within the range of the data: where alpha(t) is small, the conversion from eps multiplies its errors."""
+    return x0_hat if clip is None else x0_hat.clamp(*clip)
+
+
+def split_output(out: Any) -> tuple[Tensor, Tensor | None]:
+    """A network's prediction and its memory, from a tensor, (tensor, memory), or what diffusers' networks return."""
+    out = getattr(out, "sample", out) if not isinstance(out, Tensor) else out
+    prediction, *memory = out if isinstance(out, tuple) and len(out) in (1, 2) else (out,)
+    if not isinstance(prediction, Tensor):
+        raise LetgoError(
+            f"the network returned {type(prediction).__name__}; expected a tensor, (tensor, memory), or an output of "
+            "diffusers with .sample"
+        )
+    return prediction, memory[0] if memory else None
+
+
+class Foreign(nn.Module, ABC):
+    """How a network that predicts something else than x0 enters: converted once, at the door.
+
+    `network(x_t, t)` is called with states of any shape and may return an output of diffusers; `clip` is the range of
+    your data, to which x0_hat is held.
+    """
+
+    def __init__(self, network: Callable[..., Any], path: GaussianPath, clip: Clip | None = None):
         super().__init__()
-        self.network, self.path = network, path
+        self.network, self.path, self.clip = network, checked_path(path), checked_clip(clip)
 
-    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        return self.path.x0_from_velocity(x_t, _with_context(self.network, x_t, t, context), t)
+    @abstractmethod
+    def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState: ...
+
+    def forward(self, x_t: AnyState, t: AnyTime, context: Tensor | None = None) -> AnyState:
+        # A network without a context need not take one.
+        out = self.network(x_t, t) if context is None else self.network(x_t, t, context)
+        return clipped(self.x0_hat(x_t, split_output(out)[0], t), self.clip)
 
 
-class NoiseDenoiser(nn.Module):
-    """How a foreign noise network (eps-prediction) enters."""
+class NoiseDenoiser(Foreign):
+    """For a network of eps. Give it a clip: x_t - beta eps is divided by alpha(t), which is nearly 0 at t = 1."""
 
-    def __init__(self, network: Callable[..., State], path: GaussianPath):
-        super().__init__()
-        self.network, self.path = network, path
+    def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState:
+        return self.path.x0_from_eps(x_t, prediction, t)
 
-    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        return self.path.x0_from_eps(x_t, _with_context(self.network, x_t, t, context), t)
+
+class VelocityDenoiser(Foreign):
+    """For a network of the velocity dx/dt (rectified flow)."""
+
+    def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState:
+        return self.path.x0_from_velocity(x_t, prediction, t)
+
+
+class VPredictionDenoiser(Foreign):
+    """For a network of v = alpha eps - beta x0, the v_prediction of diffusers."""
+
+    def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState:
+        return self.path.x0_from_v(x_t, prediction, t)
 
 
 class ExactDenoiser:

@@ -97,8 +97,10 @@ class NeuralLogicMachine(nn.Module):
 
     def __init__(self, dim: int = 2, width: int = 32, time_features: int = 512, depth: int = 2):
         super().__init__()
-        if depth < 2:
-            raise LetgoError(f"a Neural Logic Machine has at least 2 layers, got depth {depth}")
+        if not 2 <= depth <= 1_000:
+            raise LetgoError(f"a Neural Logic Machine has at least 2 layers, got depth {depth} (and at most 1,000)")
+        if width < 1 or time_features < 2 or time_features % 2:
+            raise LetgoError(f"expected width from 1, time_features even from 2; got {width} and {time_features}")
         self.time = SinusoidTime(time_features, width)
         channels = dim + 1 + width
         self.nodes = nn.Linear(2 * channels, width)

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, TypedDict
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from letgo.errors import LetgoError
 from letgo.shapes import State, Time
+from letgo.typed import Between, Share, check
 
 Hidden = Float[Tensor, "batch cells width"]
+
+
+class Sizes(TypedDict):
+    """The options of a Transformer; more is no network but a mistake."""
+
+    width: Annotated[int, Between(1, 65_536)]
+    depth: Annotated[int, Between(1, 1_000)]
+    heads: Annotated[int, Between(1, 65_536)]
+    hidden: Annotated[int, Between(1, 1_000_000)]
+    time_features: Annotated[int, Between(2, 65_536)]
+    dropout: Share
 
 
 class FourierTime(nn.Module):
@@ -78,6 +92,10 @@ class Transformer(nn.Module):
         dropout: float = 0.01,
     ):
         super().__init__()
+        given = {"width": width, "depth": depth, "heads": heads, "hidden": hidden, "time_features": time_features}
+        check({**given, "dropout": dropout}, Sizes, "a Transformer")
+        if width % heads or time_features % 2:
+            raise LetgoError(f"heads {heads} must divide width {width}, and time_features {time_features} be even")
         self.width, self.depth, self.heads, self.hidden, self.dropout = width, depth, heads, hidden, dropout
         self.register_buffer("positions", positions.clone(), persistent=False)
         self.embed = nn.Linear(dim, width)

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from letgo import metrics
+from letgo.estimates import rate
 from letgo.reproduce.paper import O3_CLUES, O3_SOLUTIONS, QUEENS_BOARDS, QUEENS_TRAINING
 from letgo.reproduce.store import Report
 from letgo.rng import data_rng
@@ -22,11 +23,11 @@ from letgo.tasks.sudoku_search import completions, count_solutions
 from letgo.tasks.task import random_masks
 
 CPU_CHUNK = 1024
-Advance = Callable[[int, int], None]
+Advance = Callable[[float | int, int], None]
 
 
 def distinct_boards(
-    solver: Solver, rule: str, samples: int, seed: int, batch: int | None, chunk: int, progress: Advance | None = None
+    solver: Solver, rule: str, samples: int, seed: int, chunk: int, progress: Advance = lambda done, total: None
 ) -> tuple[Int[Tensor, "distinct"], int]:
     """Keys of the distinct valid boards among unconditional samples, and how many samples were valid.
 
@@ -35,31 +36,28 @@ def distinct_boards(
     sampler, problem = solver.sampler(rule, regime=solver.generation), solver.empty(chunk)
     keys, valid = torch.empty(0, dtype=torch.long), 0
     for attempt, done in enumerate(range(0, samples, chunk)):
-        x = solver.sample(problem, sampler, seed, 1, attempt, batch)[: samples - done]
-        boards = solver.codec.decode(x)
+        boards = solver.codec.decode(solver.sample(problem, sampler, seed, 1, attempt)[: samples - done])
         boards = boards[solver.task.validate(boards, problem[: len(boards)])]
         valid += len(boards)
         keys = torch.unique(torch.cat([keys, metrics.board_keys(boards, solver.task.symbols)]))
-        if progress is not None:
-            progress(min(samples, done + chunk), samples)
+        progress(min(samples, done + chunk), samples)
     return keys, valid
 
 
 def coverage_report(
-    solver: Solver, rule: str, samples: int, seed: int = 0, batch: int | None = None, progress: Advance | None = None
+    solver: Solver, rule: str, samples: int, seed: int = 0, progress: Advance = lambda done, total: None
 ) -> Report:
     """Distinct valid boards of N queens inside and outside the training split, beside what uniform draws would give."""
     size, symbols, total = solver.task.cells, solver.task.symbols, len(all_boards(solver.task.cells))
     chunk = min(samples, CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch())
-    keys, valid = distinct_boards(solver, rule, samples, seed, batch, chunk, progress)
+    keys, valid = distinct_boards(solver, rule, samples, seed, chunk, progress)
     split, _ = train_split(size, total * QUEENS_TRAINING // QUEENS_BOARDS)  # App. D's for N = 14, else the same share
-    everything = torch.ones(len(keys), dtype=torch.bool)
-    share = metrics.coverage(keys[:, None], everything, metrics.board_keys(split, symbols)[:, None], total)
+    share = metrics.coverage(keys[:, None], metrics.board_keys(split, symbols)[:, None], total)
     return {
         "samples": samples,
-        "validity": metrics.Rate(valid, samples).as_dict(),
-        "distinct": {"inside": share.inside.successes, "outside": share.outside.successes},
-        "coverage": share.as_dict(),
+        "validity": rate(valid, samples).as_dict(),
+        "distinct": {part: round(share[part].value * share[part].n) for part in ("inside", "outside")},
+        "coverage": {part: rate.as_dict() for part, rate in share.items()},
         "if_uniform": metrics.expected_distinct(total, valid) / total,
     }
 
@@ -86,13 +84,11 @@ def solutions_report(
     draws: int,
     rule: str = "tweedie",
     seed: int = 0,
-    batch: int | None = None,
     progress: Advance | None = None,
 ) -> Report:
     """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
-    x = solver.sample(each, solver.sampler(rule), seed, batch=batch, progress=progress)
-    boards = solver.codec.decode(x)
+    boards = solver.codec.decode(solver.sample(each, solver.sampler(rule), seed, progress=progress))
     counts = [
         (mine[:, None] == theirs).all(2).sum(0)  # draws that equal each solution
         for mine, theirs in zip(boards.split(draws), solutions, strict=True)
@@ -103,10 +99,10 @@ def solutions_report(
     return {
         "puzzles": len(puzzles),
         "draws": draws,
-        "validity": metrics.Rate(sum(valid), len(puzzles) * draws).as_dict(),
+        "validity": rate(sum(valid), len(puzzles) * draws).as_dict(),
         "solutions": total,
         "found": found,
-        "share_found": metrics.Rate(found, total).as_dict(),
+        "share_found": rate(found, total).as_dict(),
         "found_if_uniform": sum(metrics.expected_distinct(len(c), v) for c, v in drawn),
         "uneven": fmean([metrics.uneven(c) for c, _ in drawn] or [0.0]),
         "uneven_if_uniform": fmean([metrics.expected_uneven(len(c), v) for c, v in drawn] or [0.0]),

@@ -5,15 +5,23 @@ A new one is an Experiment: `needs` are the reports that must be there, `show` m
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from letgo.reproduce import sections
+from letgo.estimates import rate
+from letgo.presets import PRESETS
+from letgo.reproduce import paper
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
-from letgo.reproduce.paper import O3_DRAWS, O3_PUZZLES, QUEENS_SAMPLES, TABLE1, TABLE5, TABLE7, TABLE15, TABLES, TRIES
+from letgo.reproduce.paper import TABLE1, TABLE7, TABLES, TRIES, Cell, Table
 from letgo.reproduce.plots import Plot
-from letgo.reproduce.results import Results
+from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
+from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed
+from letgo.tune import together as tuned_together
+
+Seeds = dict[int, Report]  # one rule's reports by training seed
 
 
 @dataclass(frozen=True)
@@ -27,42 +35,340 @@ class Experiment:
     plot: Plot | None = None
 
 
+def section(results: Results, name: str, head: list[str], rows: list[list[str]]) -> str:
+    """What was written about an experiment, and its table."""
+    return "\n\n".join([*results.notes(name), as_table(head, rows) if rows else "Not measured yet."])
+
+
+def largest(results: Results, file: str, **key: str) -> Report | None:
+    """Of the reports with these entries the one on the most instances."""
+    fitting = [r for r in results.store.reports(file) if all(r.get(name) == value for name, value in key.items())]
+    return results.use(max(fitting, key=size)) if fitting else None
+
+
+def steps_of(report: Report) -> str:
+    return steps_span([report.get("training_steps") or 0])
+
+
+# Tables of the paper with rules as rows
+
+
 def grid(name: str, plot: Plot | None = None) -> Experiment:
-    """A table of the paper with rules as rows; verified solving stands beside some of its cells."""
+    """A table of the paper; verified solving stands beside some of its cells."""
     table = TABLES[name]
     needs = [Need.of(one) for cell in table.cells() for one in cell.with_others()]
     title = f"Table {name.removeprefix('table')}: {table.title}"
-    return Experiment(name, title, partial(sections.show_grid, table=table), (*needs, *SOLVED.get(name, ())), plot)
+    return Experiment(name, title, partial(show_grid, table=table), (*needs, *SOLVED.get(name, ())), plot)
 
 
-SOLVED = {}
-for _table in (TABLE1, TABLE7):  # pass@1 and pass@10 of Tweedie reprojection stand beside verified solving
-    _needs = [replace(Need.of(cell), passes=TRIES, first=True) for cell in sections.solved_cells(_table)]
-    SOLVED[_table.name] = (*_needs, *(replace(need, passes=1, kind="solve") for need in _needs))
-TUNED = tuple(Need(model.removesuffix("-baseline"), model, "", "em-decay", 0, 1, kind="tune") for model in TABLE5)
+def show_grid(results: Results, table: Table) -> str:
+    """All cells with intervals; columns without a report are named once."""
+    every = {column.title: [c for c in table.cells() if c.column == column] for column in table.columns}
+    columns = {
+        title: cells
+        for title, cells in every.items()
+        if any(results.result(one) for cell in cells for one in cell.with_others())
+    }
+    parts = results.notes(table.name)
+    if shown := [cell for cells in columns.values() for cell in cells]:
+        parts += [show_rows(results, shown), *show_misses(results, shown)]
+    if empty := [title for title in every if title not in columns]:
+        parts.append(f"No report yet: {'; '.join(empty)}.")
+    return "\n\n".join(parts)
+
+
+def show_rows(results: Results, cells: list[Cell]) -> str:
+    """A row for each cell, and after the paper's recipe those of others that were measured."""
+    rows, several = [], len(cells[0].table.columns) > 1
+    for cell in (one for main in cells for one in main.with_others()):
+        found, (ours, theirs) = results.result(cell), cell.table.digits
+        paper = f"{cell.paper.value:.{theirs}f}" + ("" if cell.paper.std is None else f" ± {cell.paper.std:.{theirs}f}")
+        name = cell.model if cell.recipe else cell.objective
+        lead = [*([cell.column.title] if several else []), name, RULE_NAMES[cell.rule] + _settings(found)]
+        if found is not None:
+            own = share(found.as_dict(), ours)
+            seeds = ", ".join(map(str, found.reports)) + ("" if found.std is None else f" (± {found.std:.{ours}f})")
+            row = [f"**{own}**" if results.miss(found) else own, str(found.n), seeds, steps_span(found.all_steps)]
+            rows.append([*lead, *row, paper, signed(found.value - cell.paper.value, ours)])
+        elif not cell.recipe:
+            rows.append([*lead, "not measured yet", "", "", "", paper, ""])
+    head = ["training", "sampler", "ours, 95% interval", "n", "seeds", "steps", "paper", "difference"]
+    return as_table([*(["column"] if several else []), *head], rows)
+
+
+def _settings(found: Result | None) -> str:
+    """` (7, 0.7)`: what a rule was tuned to; of seeds that differ, one after another."""
+    reports = found.reports.values() if found else ()
+    texts = [", ".join(f"{value:g}" for value in r["settings"].values()) for r in reports]
+    return f" ({' / '.join(texts[:1] if len(set(texts)) == 1 else texts)})" if any(texts) else ""
+
+
+def show_misses(results: Results, cells: list[Cell]) -> list[str]:
+    """One line for each reason, with the cells that it explains."""
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        if short := results.miss(results.result(cell)):
+            against, why = short
+            name = f"**{cell.column.title}, {cell.objective}, {RULE_NAMES[cell.rule]}** ({against})"
+            reasons.setdefault(why, []).append(name)
+    return ["\n".join(f"- {', '.join(names)}: {why}" for why, names in reasons.items())] if reasons else []
+
+
+# Verified solving: one column per task, both sizes of graphs
+
+SOLVED_COLUMNS = ("sudoku-21", "extreme-pass1", "queens-random", "latin-random", "connectivity-12", "connectivity-18")
+
+
+def solved_cells(table: Table) -> list[Cell]:
+    """The cells that verified solving stands beside, other recipes included."""
+    keys = (*SOLVED_COLUMNS, "maze-valid")
+    cells = [cell for cell in table.cells() if cell.rule == "tweedie" and cell.column.key in keys]
+    return [one for cell in cells for one in cell.with_others()]
+
+
+def solved_needs(table: Table) -> tuple[Need, ...]:
+    """Verified solving, and pass@1 and pass@10 of Tweedie reprojection to stand beside it."""
+    needs = [replace(Need.of(cell), passes=TRIES, first=True) for cell in solved_cells(table)]
+    return (*needs, *(replace(need, passes=1, kind="solve") for need in needs))
+
+
+def show_solve(results: Results) -> str:
+    """Verified solving, with pass@1 and pass@10 of the same regime where they were measured."""
+    rows = []
+    for cell in (*solved_cells(TABLE1), *solved_cells(TABLE7)):
+        best = largest(results, "solve", model=cell.model, regime=cell.column.regime)
+        if best is None:
+            continue
+        texts = [share(rate(best["solved"], best["puzzles"]).as_dict()), str(best["puzzles"])]
+        texts += [f"{best['mean_calls']:.0f}", str(best["steps"])]
+        for score, passes in (("validity", 1), ("pass_at_k", TRIES)):
+            column = replace(cell.column, score=score, passes=passes)
+            r = results.store.seeds(replace(cell, column=column)).get(0)
+            texts.append("-" if r is None else f"{share(results.use(r)[score])}, n = {r['count']}")
+        rows.append([cell.model, cell.column.regime, *texts, steps_of(best)])
+    head = ["model", "regime", "solved", "n", "calls", "a full try", "pass@1", "pass@10", "steps"]
+    return section(results, "solve", head, rows)
+
+
+# Table 5, Table 15, App. O.3
+
+
+def show_tuning(results: Results) -> str:
+    """What tuning chose for each model, beside the paper's choice; seeds that were tuned alike are pooled."""
+    rows = []
+    for model, (sigma, tau_start, validity) in paper.TABLE5.items():
+        theirs = f"({sigma:g}, {tau_start:g}) {validity:.3f}"
+        reports = [r for r in results.store.reports("tune") if r["rule"] == "em-decay"]
+        known = {seed: r for r in reports for name, seed in [split_seed(r["model"])] if name == model}
+        if not known:
+            rows.append([model, "not tuned yet", "", "", "", "", theirs, ""])
+            continue
+        alike = _tried(known[min(known)])
+        tables = {seed: results.use(r) for seed, r in sorted(known.items()) if _tried(r) == alike}
+        whole = tuned_together([*tables.values()])
+        best, n = whole["best"], whole["count"]
+        text = share(rate(round(best["validity"] * n), n).as_dict() | {"value": best["validity"]})
+        text = f"**{text}**" if best["validity"] - validity < -MARGIN and not results.quick else text
+        tried = {key: {row[key] for row in whole["grid"]} for key in ("sigma", "tau_start")}
+        edges = [k for k, values in tried.items() if len(values) > 1 and best[k] in (min(values), max(values))]
+        setting = f"({best['sigma']:g}, {best['tau_start']:g})" + (f", edge: {' and '.join(edges)}" if edges else "")
+        steps = steps_span([table["training_steps"] for table in tables.values()])
+        seeds, difference = ", ".join(map(str, tables)), signed(best["validity"] - validity, 3)
+        rows.append([model, setting, text, str(n), seeds, steps, theirs, difference])
+    head = ["model", "(sigma, tau_start)", "validity, 95% interval", "n", "seeds", "steps", "paper", "difference"]
+    return section(results, "table5", head, rows)
+
+
+def _tried(table: Report) -> tuple[Any, ...]:
+    """On which instances, and which settings."""
+    same = tuple(table.get(key) for key in ("count", "seed", "steps", "regime", "folds"))
+    return same, [(row["sigma"], row["tau_start"]) for row in table["grid"]]
+
+
+def show_coverage(results: Results) -> str:
+    rows = []
+    for (rule, model), (inside, outside) in paper.TABLE15.items():
+        total = (inside + outside) / paper.QUEENS_BOARDS
+        parts = inside / paper.QUEENS_TRAINING, outside / (paper.QUEENS_BOARDS - paper.QUEENS_TRAINING)
+        printed = f"{100 * total:.1f} ({100 * parts[0]:.1f} / {100 * parts[1]:.1f})"
+        ours = largest(results, "coverage", rule=rule, model=model)
+        if ours is None:
+            rows.append([RULE_NAMES[rule], model, "not measured yet", *[""] * 6, printed, ""])
+            continue
+        scores = [ours["coverage"][part] for part in ("total", "inside", "outside")]
+        spans = [share({key: 100 * score[key] for key in ("value", "low", "high")}, 1) for score in scores]
+        short = scores[0]["value"] - total
+        spans[0] = f"**{spans[0]}**" if short < -MARGIN and not results.quick else spans[0]
+        counts = f"{ours['distinct']['inside']:,} / {ours['distinct']['outside']:,}"
+        row = [*spans, f"{100 * ours['if_uniform']:.1f}", counts, f"{ours['samples']:,}", steps_of(ours)]
+        rows.append([RULE_NAMES[rule], model, *row, printed, signed(100 * short, 1)])
+    head = ["sampler", "model", "total %", "in training %", "outside %", "total % if uniform", "distinct in / out"]
+    return section(results, "table15", [*head, "samples", "steps", "paper", "difference"], rows)
+
+
+def show_solutions(results: Results) -> str:
+    rows, theirs = [], f"{paper.O3_FOUND} of {paper.O3_TOTAL}: {paper.O3_FOUND / paper.O3_TOTAL:.3f}"
+    for model in ("sudoku-baseline", "sudoku"):
+        if ours := largest(results, "solutions", model=model):
+            solutions = f"{ours['found']} of {ours['solutions']}: {share(ours['share_found'])}"
+            uneven = f"{ours['uneven']:.3f} ({ours['uneven_if_uniform']:.3f})"
+            drawn = [share(ours["validity"]), f"{ours['puzzles']} x {ours['draws']}", steps_of(ours)]
+            rows.append([model, solutions, f"{ours['found_if_uniform']:.1f}", uneven, *drawn, theirs])
+    head = ["model", "solutions found", "found if uniform", "unevenness (if uniform)", "valid draws"]
+    return section(results, "solutions", [*head, "puzzles x draws", "steps", "paper"], rows)
+
+
+# What we add to the paper
+
+
+def place(name: str) -> tuple[int, tuple[str, int]]:
+    """Presets in their order, the further seeds of each after it; anything else comes last."""
+    order, (model, seed) = list(PRESETS), split_seed(name)
+    return order.index(model) if model in order else len(order), (model, seed)
+
+
+def by_rule(store: Store, score: str = "validity") -> dict[tuple[str, str, int], dict[str, Seeds]]:
+    """Reports that have a score, by model, regime and sampling steps, then by rule and training seed: the largest."""
+    groups: dict[tuple[str, str, int], dict[str, Seeds]] = {}
+    for name in sorted(store.models(), key=place):
+        model, seed = split_seed(name)
+        for r in store.reports(name):
+            if score in r and not sampler(r):
+                seeds = groups.setdefault((model, r["regime"], r["steps"]), {}).setdefault(r["rule"], {})
+                seeds[seed] = max(seeds.get(seed, r), r, key=size)
+    return groups
+
+
+def show_resample(results: Results) -> str:
+    """`resample`, which no table of the paper has, beside the two rules that let go."""
+    rows = []
+    for (model, regime, steps), rules in by_rule(results.store).items():
+        ours = {seed: results.use(r) for seed, r in rules.get("resample", {}).items()}
+        k = max((r["pass_at_k"]["k"] for r in ours.values()), default=0)
+        scores = {regime: "validity", f"{regime}, pass@{k}": "pass_at_k"} if k > 1 else {regime: "validity"}
+        for where, score in scores.items() if ours else ():
+            mine = {s: r for s, r in ours.items() if score == "validity" or r["pass_at_k"]["k"] == k}
+            cells = [_beside(rules.get(rule, {}), mine, score) for rule in ("resample", "tweedie", "em-decay")]
+            n = together(list(mine.values()), score)["n"]
+            rows.append([model, where, str(steps), ", ".join(map(str, mine)), str(n), *cells])
+    head = ["model", "regime", "sampling steps", "seeds", "n", "resample", "Tweedie", "EM decay"]
+    return section(results, "resample", head, rows)
+
+
+def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
+    """A rate of another rule, pooled over the seeds that both have; with its own n where that differs."""
+    both = [seed for seed in ours if seed in theirs and theirs[seed][score].get("k") == ours[seed][score].get("k")]
+    if not both:
+        return "-"
+    rate = together([theirs[seed] for seed in both], score)
+    values = [theirs[seed][score]["value"] for seed in both]
+    text = share(rate) + (f" ± {statistics.stdev(values):.3f}" if len(both) > 1 else "")
+    same = (len(both), rate["n"]) == (len(ours), together(list(ours.values()), score)["n"])
+    return text if same else f"{text} (seed {', '.join(map(str, both))}; n = {rate['n']})"
+
+
+def show_choice(results: Results) -> str:
+    """Of k tries the one with the highest self-likelihood, between pass@1 and pass@k."""
+    rows = []
+    for (model, regime, steps), rules in by_rule(results.store, "chosen_at_k").items():
+        for r in (r for seeds in rules.values() for r in seeds.values()):
+            if r["pass_at_k"]["value"]:  # else there is no valid board to choose
+                scores = [share(r[score]) for score in ("validity", "chosen_at_k", "pass_at_k")]
+                counts = [str(steps), str(r["chosen_at_k"]["k"]), str(r["count"]), str(r["seed"])]
+                rows.append([model, regime, results.use(r)["rule"], *counts, *scores])
+    head = ["model", "regime", "rule", "sampling steps", "k", "n", "seed", "pass@1", "chosen of k", "pass@k"]
+    return section(results, "choice", head, rows)
+
+
+def show_looped(results: Results) -> str:
+    """Looped denoisers: one sample, and trying again while the network doubts its board."""
+    rows = []
+    for name in sorted(filter(is_looped, results.store.models()), key=place):
+        for r in map(results.use, results.store.reports(name)):
+            calls, sure = r["calls_per_instance"], r["settings"].get("sure")
+            tries = "1" if sure is None else f"up to {r['pass_at_k']['k']}, until above {sure:.2g}"
+            wrong = "-" if sure is None else f"{round(r['believed_wrong']['value'] * r['count'])} of {r['count']}"
+            first = share(r["validity"] if sure is None else r["first_try"], 4)
+            spent = f"{calls['value']:.0f}, {calls['median']:.0f}, {calls['p95']:.0f}"
+            lead = [name, r["regime"], r["rule"], str(r["steps"]), tries, first, share(r["validity"], 4), wrong, spent]
+            rows.append([*lead, str(r["count"]), f"{r['device']}, {r['precision']}", steps_of(r)])
+    head = ["model", "regime", "rule", "sampling steps", "tries", "first try right", "answer right", "believed, wrong"]
+    head += ["calls (mean, median, 95%)", "n", "measured on", "steps"]
+    return section(results, "looped", head, rows)
+
+
+def is_looped(name: str) -> bool:
+    config = PRESETS.get(split_seed(name)[0])
+    return config is not None and config.network == "looped"
+
+
+def show_entries(results: Results) -> str:
+    """Whole matrices are the paper's measure of graphs; IRED counts entries. 'All joined' is the floor of both."""
+    rows = []
+    for cell in TABLE1.cells():
+        found = results.result(cell)
+        report = next(iter(found.reports.values())) if found else {}
+        if "all_joined" in report:
+            scores = [share(report[s]) for s in ("element_accuracy", "balanced_accuracy", "all_joined")]
+            rows.append([cell.column.title, cell.objective, RULE_NAMES[cell.rule], *scores, str(report["count"])])
+    head = ["graphs", "training", "sampler", "entries right", "balanced accuracy", "answering 'all joined'", "n"]
+    return section(results, "entries", head, rows)
+
+
+def show_others(results: Results) -> str:
+    """What other recipes and the 4x4 model were measured on beside the tables' cells."""
+    every = [one for table in TABLES.values() for cell in table.cells() for one in cell.with_others()]
+    models, rows = {cell.model for cell in every if not cell.recipe}, []
+    for name in results.store.models():
+        model, _ = split_seed(name)
+        cells = [cell for cell in every if cell.model == model]
+        for r in results.store.reports(name) if model not in models and not is_looped(name) else ():
+            if not any(fits(r, cell) for cell in cells):
+                rule = " ".join([results.use(r)["rule"], *(f"{k}={v:g}" for k, v in r["settings"].items())])
+                counts = [str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps_of(r)]
+                rows.append([name, r["regime"], rule, share(r["validity"]), *counts])
+    head = ["model", "regime", "rule", "valid, 95% interval", "n", "seed", "sampling steps", "steps"]
+    return section(results, "others", head, rows)
+
+
+def show_training(results: Results) -> str:
+    runs, rows = results.store.read("training") or {}, []
+    for name in sorted((name for name in runs if name != "note"), key=place):
+        run = runs[name]
+        minutes = f"{run['seconds'] / 60:.0f}" if "seconds" in run else "?"
+        steps = f"{run['steps']:,}" if "steps" in run else "?"
+        rows.append([name, steps, run.get("rate", "?"), minutes, run.get("device", "?"), run.get("note", "")])
+    return section(results, "training", ["run", "steps", "rate", "minutes", "device", "note"], rows)
+
+
+# The list
+
+SOLVED = {table.name: solved_needs(table) for table in (TABLE1, TABLE7)}
+TUNED = tuple(Need(model.removesuffix("-baseline"), model, "", "em-decay", 0, 1, kind="tune") for model in paper.TABLE5)
 COVERED = tuple(
-    Need("queens", model, "gen", rule, 200, QUEENS_SAMPLES, kind="coverage", first=True) for rule, model in TABLE15
+    Need("queens", model, "gen", rule, 200, paper.QUEENS_SAMPLES, kind="coverage", first=True)
+    for rule, model in paper.TABLE15
 )
 SEVERAL = tuple(
-    Need("sudoku", model, "", "tweedie", 200, O3_PUZZLES, O3_DRAWS, kind="solutions", first=True)
+    Need("sudoku", model, "", "tweedie", 200, paper.O3_PUZZLES, paper.O3_DRAWS, kind="solutions", first=True)
     for model in ("sudoku-baseline", "sudoku")
 )
-
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         grid("table1", Plot(TABLE1, (3, 4))),
-        Experiment("solve", "Verified solving", sections.show_solve, (*SOLVED["table1"], *SOLVED["table7"])),
-        Experiment("table5", "Table 5: EM decay's settings, as tuned", sections.show_tuning, TUNED),
+        Experiment("solve", "Verified solving", show_solve, (*SOLVED["table1"], *SOLVED["table7"])),
+        Experiment("table5", "Table 5: EM decay's settings, as tuned", show_tuning, TUNED),
         grid("table7", Plot(TABLE7, (1, 5), "maze-muon")),
         *map(grid, ("table8", "table9", "table11", "table12", "table13", "table14")),
-        Experiment("table15", "Table 15: coverage of the 14-queens boards", sections.show_coverage, COVERED),
-        Experiment("solutions", "App. O.3: several solutions of one puzzle", sections.show_solutions, SEVERAL),
-        Experiment("entries", "Graphs, entry by entry", sections.show_entries),
-        Experiment("resample", "A rule of our own: resample", sections.show_resample),
-        Experiment("choice", "Choosing among tries without the rules", sections.show_choice),
-        Experiment("others", "Measured beside the tables", sections.show_others),
-        Experiment("training", "How the models were trained", sections.show_training),
+        Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
+        Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
+        Experiment("entries", "Graphs, entry by entry", show_entries),
+        Experiment("resample", "A rule of our own: resample", show_resample),
+        Experiment("choice", "Choosing among tries without the rules", show_choice),
+        Experiment("looped", "Beyond the paper: a looped denoiser that doubts itself", show_looped),
+        Experiment("others", "Measured beside the tables", show_others),
+        Experiment("training", "How the models were trained", show_training),
     )
 }
 

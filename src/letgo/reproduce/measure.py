@@ -15,13 +15,13 @@ from typing import Any, cast
 from letgo import __version__
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
+from letgo.estimates import rate
 from letgo.evaluation import evaluate
 from letgo.machine import device_name
-from letgo.metrics import Rate
 from letgo.reproduce.coverage import Advance, ambiguous_puzzles, coverage_report, solutions_report
 from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
-from letgo.reproduce.store import Report, Store, passes, sampler, seeded, size, stale
+from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
 from letgo.runs import is_folder, locate, read_json, shipped
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
@@ -66,8 +66,6 @@ class Session:
     rules: tuple[str, ...] | None = None
     count: int | None = None  # None: as many instances as the paper has
     quick: bool = False
-    batch: int | None = None
-    plain: bool = False
     threads: int = 1
     force: bool = False
     dry_run: bool = False
@@ -92,7 +90,8 @@ class Session:
 
     def find(self, model: str, seed: int) -> str | None:
         """The folder of one seed of a model, or its shipped name where no folder was given; None, noted, if missing."""
-        name, why = seeded(model, seed), "no weights of it are shipped; name a folder of runs with --models"
+        name = f"{model}.s{seed}" if seed else model
+        why = "no weights of it are shipped; name a folder of runs with --models"
         if self.models is not None:
             places = [self.models / f"{model}.s{seed}", self.models / model / f"s{seed}"]
             places = [self.models / model, *places] if seed == 0 else places
@@ -110,7 +109,7 @@ class Session:
         """The model, loaded once; another model takes its place."""
         if self._solver is None or self._solver[0] != where:
             self._solver = None  # frees the old one's memory first
-            self._solver = where, load(where, self.device, not self.plain, self.threads)
+            self._solver = where, load(where, self.device, threads=self.threads)
         return self._solver[1]
 
     def problem(self, solver: Solver, need: Need, seed: int) -> Problem:
@@ -126,11 +125,11 @@ class Session:
 
 def data_files(texts: list[str]) -> dict[str, str]:
     """--data TASK=FILE; without a task it is the one that counts on its file alone. Fetched ones lie in ./data."""
-    [filed] = {column.task for table in TABLES.values() for column in table.columns if column.file}
-    files = {filed: str(Path("data") / filed)} if (Path("data") / filed).is_dir() else {}
+    [task_of_file] = {column.task for table in TABLES.values() for column in table.columns if column.file}
+    files = {task_of_file: str(folder)} if (folder := Path("data") / task_of_file).is_dir() else {}
     for text in texts:
         task, equals, path = text.partition("=")
-        files |= {task: path} if equals and task in TASKS else {filed: text}
+        files |= {task: path} if equals and task in TASKS else {task_of_file: text}
     for task, path in files.items():
         if path != "hub" and not Path(path).exists():
             raise LetgoError(f"--data {path}: no such file or folder for {task}")
@@ -179,20 +178,19 @@ def settings_for(session: Session, solver: Solver, need: Need, where: str) -> di
 
 def evaluate_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
     sampler = solver.sampler(need.rule, need.steps, need.regime)
-    problem = session.problem(solver, need, seed)
-    return evaluate(solver, problem, sampler, need.passes, seed, session.batch, show).as_dict()
+    return evaluate(solver, session.problem(solver, need, seed), sampler, need.passes, seed, None, show).as_dict()
 
 
 def solve_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
     """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
     problem = session.problem(solver, need, seed)
-    answers = solver.solve(problem, need.rule, need.steps, TRIES, seed, True, session.batch, show)
+    answers = solver.solve(problem, need.rule, need.steps, TRIES, seed, progress=show)
     solved = sum(a.solved for a in answers)
     return {
         "tries": TRIES,
         "puzzles": need.count,
         "solved": solved,
-        "share": Rate(solved, need.count).as_dict(),
+        "share": rate(solved, need.count).as_dict(),
         "needed_more_than_one_try": sum(a.tries > 1 for a in answers),
         "mean_calls": statistics.fmean(a.calls for a in answers),
         "median_calls": statistics.median(a.calls for a in answers),
@@ -200,12 +198,12 @@ def solve_boards(session: Session, solver: Solver, need: Need, seed: int, show: 
 
 
 def cover_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
-    return coverage_report(solver, need.rule, need.count, seed, session.batch, show)
+    return coverage_report(solver, need.rule, need.count, seed, show)
 
 
 def find_solutions(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
     puzzles, solutions = ambiguous_puzzles(cast(Sudoku, solver.task), need.count, seed)
-    return solutions_report(solver, puzzles, solutions, need.passes, need.rule, seed, session.batch, show)
+    return solutions_report(solver, puzzles, solutions, need.passes, need.rule, seed, show)
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,7 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
     """One report, unless it is there already."""
     if need.at is not None and (Path(where) / "checkpoints" / f"{need.at}.safetensors").is_file():
         where = f"{where}@{need.at}"
-    name, kind, solver = seeded(need.model, seed), KINDS[need.kind], session.solver(where)
+    name, kind, solver = f"{need.model}.s{seed}" if seed else need.model, KINDS[need.kind], session.solver(where)
     settings = settings_for(session, solver, need, where)
     if settings is None:
         return
@@ -270,8 +268,6 @@ def command_of(session: Session, need: Need, seed: int, where: str, facts: Repor
         data = data if session.dry_run or data == "hub" else f"FOLDER/{facts['data']['file']}"
         words += ["--data", f"{need.task}={data}" if how else data]
     words += ["--device", session.device] if session.device != "auto" else []
-    words += ["--batch", session.batch] if session.batch else []
-    words += ["--plain"] if session.plain else []
     words += ["--threads", session.threads] if session.threads != 1 else []
     return shlex.join(["letgo", *map(str, words)])
 

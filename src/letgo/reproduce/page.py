@@ -8,11 +8,10 @@ from pathlib import Path
 from letgo.data.files import written_atomically
 from letgo.errors import LetgoError
 from letgo.reproduce import plots
-from letgo.reproduce.experiments import EXPERIMENTS
+from letgo.reproduce.experiments import EXPERIMENTS, show_misses
 from letgo.reproduce.measure import QUICK_COUNT
-from letgo.reproduce.paper import OBJECTIVES, RULES, STEPS, TABLE1, TABLES, Cell, Column
-from letgo.reproduce.results import RULE_NAMES, Result, Results, as_table, share, steps_span
-from letgo.reproduce.sections import show_misses
+from letgo.reproduce.paper import OBJECTIVES, RULES, TABLE1, TABLES, Cell
+from letgo.reproduce.results import RULE_NAMES, Result, Results, as_table, share
 from letgo.reproduce.store import Store
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -48,7 +47,7 @@ def front(results: Results) -> str:
         counts = [f"{len(measured)} of {len(cells)}", str(misses)] if cells else ["", ""]
         rows.append([f"[{e.title}](results/{e.name}.md)", *counts, f"`letgo reproduce {e.name} --commands`"])
     parts = [
-        QUICK if results.quick else summary(results),
+        *([QUICK] if results.quick else []),
         as_table(["page", "entries measured", "misses", "its commands"], rows),
         "## Table 1: success rates\n\nOurs, and the paper's in brackets; intervals, n, seeds and steps: "
         "[Table 1](results/table1.md).",
@@ -82,11 +81,6 @@ def brief(results: Results) -> list[str]:
     return [*parts, as_table(["Other recipes", "model", *samplers], others)] if others else parts
 
 
-def ddpm_and_tweedie(results: Results, column: Column) -> list[Result | None]:
-    """Of DDPM, then of Tweedie reprojection: a cell of Table 1 without self-correction and with it."""
-    return [results.result(Cell(TABLE1, column, rule, o)) for rule in ("ddpm", "tweedie") for o in OBJECTIVES]
-
-
 def above(upper: Result | None, lower: Result | None) -> str:
     """Whether the one is above the other, and the training seeds for which the opposite holds."""
     if upper is None or lower is None:
@@ -104,36 +98,14 @@ def orderings(results: Results) -> str:
     """The paper's two claims, column by column, and what both cures do together."""
     rows = []
     for column in TABLE1.columns:
-        ddpm, corrected, tweedie, both = ddpm_and_tweedie(results, column)
-        theirs = [Cell(TABLE1, column, "tweedie", objective).paper.value for objective in OBJECTIVES]
-        last = f"{above(both, tweedie)} ({theirs[0]:.2f} -> {theirs[1]:.2f})"
+        cells = [Cell(TABLE1, column, rule, objective) for rule in ("ddpm", "tweedie") for objective in OBJECTIVES]
+        ddpm, corrected, tweedie, both = map(results.result, cells)
+        last = f"{above(both, tweedie)} ({cells[2].paper.value:.2f} -> {cells[3].paper.value:.2f})"
         rows.append([column.title, above(tweedie, ddpm), above(corrected, ddpm), last])
     head = ["column", "Tweedie above DDPM, baseline", "self-correction lifts DDPM"]
     head.append("self-correction lifts Tweedie (the paper's)")
     text = "The paper's ordering; the last column is no claim of the paper's, and not true of all its columns:"
     return f"{text}\n\n{as_table(head, rows)}"
-
-
-def summary(results: Results) -> str:
-    """What holds and what does not, counted from Table 1."""
-    measured = [one for cell in TABLE1.cells() if (one := results.result(cell)) is not None]
-    if not measured:
-        return "Nothing of Table 1 is measured yet."
-    columns = [column for column in TABLE1.columns if any(one.cell.column == column for one in measured)]
-    four = [[one.value for one in ddpm_and_tweedie(results, column) if one] for column in columns]
-    ordered = sum(values[0] < min(values[1:3]) for values in four if len(values) == 4)
-    misses = [f"{one.cell.column.title} ({one.cell.objective})" for one in measured if results.miss(one)]
-    whole = [row for row in dict.fromkeys(misses) if misses.count(row) == len(RULES)]
-    everywhere = f" Every sampler misses in {'; '.join(whole)}." if whole else ""
-    return (
-        f"**What was run.** {len(columns)} of {len(TABLE1.columns)} columns of Table 1, {len(measured)} of "
-        f"{len(list(TABLE1.cells()))} entries, with up to {max(len(one.reports) for one in measured)} training seeds "
-        f"of {steps_span([steps for one in measured for steps in one.all_steps])} steps; the paper's have {STEPS:,}."
-        f"\n\n**What reproduces.** In {ordered} of these {len(columns)} columns both of the paper's claims hold: "
-        "without self-correction Tweedie reprojection is above DDPM, and self-correction lifts DDPM. "
-        f"{len(measured) - len(misses)} of the {len(measured)} entries are no miss.\n\n**What does not.** "
-        f"{len(misses)} entries are misses, in bold, with the reason as far as one is known.{everywhere}"
-    )
 
 
 def readme_table(results: Results) -> str:
@@ -143,7 +115,7 @@ def readme_table(results: Results) -> str:
         row = [RULE_NAMES[rule]]
         for cell in (Cell(TABLE1, TABLE1.columns[0], rule, objective) for objective in OBJECTIVES):
             found = results.result(cell)
-            own = share(found.score) if found else "-"
+            own = share(found.as_dict()) if found else "-"
             row += [own + (f" ± {found.std:.3f}" if found and found.std else ""), f"{cell.paper.value:.2f}"]
         rows.append(row)
     return as_table(["sampler", "`sudoku-baseline`", "paper", "`sudoku` (self-corrected)", "paper"], rows)
@@ -160,11 +132,11 @@ def _filled(path: Path, store: Store, text: str) -> str:
 
 
 def write_pages(results: Results, page: Path, readme: Path | None = None) -> Iterator[Path]:
-    """The page, those of all experiments beside it, the README's table, and plots whose points have changed."""
+    """The page, those of all experiments beside it, the README's table, and the plots."""
     texts = {page: _filled(page, results.store, front(results))}
     for e in EXPERIMENTS.values():
         foot = f"[All results](../{page.name}). Commands: `letgo reproduce {e.name} --commands`."
-        picture = [f"![{e.title}](../assets/{e.name}.svg)"] if e.plot and e.plot.points(results.store) else []
+        picture = [f"![{e.title}](../assets/{e.name}.svg)"] if e.plot and e.plot.points(results) else []
         text = "\n\n".join([f"# {e.title}", *picture, e.show(results), foot])
         texts[page.with_suffix("") / f"{e.name}.md"] = f"{text}\n"
     if readme is not None and readme.is_file():
@@ -174,9 +146,9 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
             file.write(text.encode())
         yield path
     for e in EXPERIMENTS.values() if plots.available() and not results.quick else ():
-        picture = page.parent / "assets" / f"{e.name}.svg"
-        if e.plot and e.plot.draw(results.store, picture):
-            yield picture
+        if e.plot and e.plot.points(results):
+            yield page.parent / "assets" / f"{e.name}.svg"
+            e.plot.draw(results, page.parent / "assets" / f"{e.name}.svg")
 
 
 def publish(results: Results, names: list[str], page: Path | None, root: Path | None, quiet: bool) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from letgo.reproduce.paper import OBJECTIVES, RULES, Cell, Table
-from letgo.reproduce.results import RULE_NAMES, result
-from letgo.reproduce.store import Store
+from letgo.reproduce.results import RULE_NAMES, Result, Results
 
 COLOURS = {"baseline": "#b3541e", "self-correction": "#1f6f8b"}
 
@@ -28,36 +25,20 @@ class Plot:
     panels: tuple[int, int]
     recipe: str = ""  # the model that is drawn, where it is not the paper's
 
-    def points(self, store: Store) -> list[dict[str, Any]]:
-        """What the plot shows: a point per measured cell."""
-        points = []
-        for cell in self.table.cells():
-            if found := result(store, replace(cell, recipe=self.recipe)):
-                ends = {k: v for k, v in found.score.items() if k != "n"}
-                points.append({"cell": cell.name, **{k: None if v is None else round(v, 6) for k, v in ends.items()}})
-        return points
+    def points(self, results: Results) -> dict[str, Result]:
+        """The measured cells by name; the plot shows a point for each."""
+        found = {cell.name: results.result(replace(cell, recipe=self.recipe)) for cell in self.table.cells()}
+        return {name: one for name, one in found.items() if one is not None}
 
-    def mark(self, store: Store) -> str:
-        """Which points a plot was drawn from, as its metadata say."""
-        points = json.dumps(self.points(store), sort_keys=True)
-        return f"letgo data {hashlib.sha256(points.encode()).hexdigest()}"
-
-    def draw(self, store: Store, path: Path) -> bool:
-        """Draw one panel per column: ours with intervals, the paper's as hollow rings, both objectives.
-
-        False where there is nothing to draw, or nothing has changed.
-        """
-        points, mark = self.points(store), self.mark(store)
-        if not points or (path.is_file() and mark in path.read_text(encoding="utf-8")):
-            return False
+    def draw(self, results: Results, path: Path) -> None:
+        """Draw one panel per column: ours with intervals, the paper's as hollow rings; a digest tells a stale plot."""
         import matplotlib
 
         matplotlib.use("svg")
         import matplotlib.pyplot as plt
 
-        down, across = self.panels
+        (down, across), ours = self.panels, self.points(results)
         rules = [rule for rule in RULES if any(cell.rule == rule for cell in self.table.cells())]
-        ours = {point["cell"]: point for point in points}
         style: dict[Any, Any] = {"svg.hashsalt": "letgo", "font.size": 8, "svg.fonttype": "none"}
         with plt.rc_context(style):
             size = (2.5 * across, 6.5 / 3 * down)
@@ -68,9 +49,9 @@ class Plot:
                     colour = COLOURS[objective]
                     axis.plot(list(cells), [c.paper.value for c in cells.values()], "o", mfc="none", mec=colour, ms=6)
                     own = {at: ours[c.name] for at, c in cells.items() if c.name in ours}
-                    axis.plot(list(own), [point["value"] for point in own.values()], "o", color=colour, ms=3)
-                    ends = [[point[end] for point in own.values()] for end in ("low", "high")]
-                    axis.vlines(list(own), *ends, color=colour, lw=1.5)
+                    axis.plot(list(own), [point.value for point in own.values()], "o", color=colour, ms=3)
+                    lows, highs = ([point.interval95[end] for point in own.values()] for end in (0, 1))
+                    axis.vlines(list(own), lows, highs, color=colour, lw=1.5)
                 axis.set_title(column.title, fontsize=8)
                 axis.set_xticks(range(len(rules)), [RULE_NAMES[rule] for rule in rules], rotation=30, fontsize=7)
                 axis.set_ylim(-0.03, 1.03)
@@ -82,6 +63,5 @@ class Plot:
                 legend.plot([], [], "o", mfc="none", mec=COLOURS[objective], label=f"{objective}, the paper")
             legend.legend(loc="center", frameon=False, fontsize=8)
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, format="svg", metadata={"Date": None, "Description": mark})
+            figure.savefig(path, format="svg", metadata={"Date": None, "Description": results.store.digest()})
             plt.close(figure)
-        return True

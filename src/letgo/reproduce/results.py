@@ -6,9 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from letgo.estimates import Known, Rate, Score, number
+from letgo.estimates import Estimate, Score, number, rate
 from letgo.metrics import pool
 from letgo.reproduce.paper import STEPS, TABLE1, TABLES, Cell
 from letgo.reproduce.store import Report, Store, data_digest
@@ -17,15 +16,10 @@ RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM deca
 MEANS = ("codeword_distance", "violation_rate")  # all other scores are rates
 LONG, MARGIN = 1_000_000, 0.05
 EXCESS, ROUNDING = 0.5, 0.05  # where lower is better: half of the paper's value, and of its last printed digit
-OWN_ROWS = 400_000  # Sudoku-Extreme's own test file has 422,786
-STAND_INS = (  # the sha256 of what stands in for it: test.csv.gz, and the same rows as test.npz
-    "88c3594236b6f0206ec4407842df56b99636e062a8c5d16c2cc7a95216d23136",
-    "8d04e7734c96a489f8e885e6e9639fc149bdf15dccf451269102e352631033ff",
-)
 
 
 @dataclass(frozen=True)
-class Result(Known):
+class Result(Estimate):
     """A measured cell; numbers in the paper's unit."""
 
     cell: Cell
@@ -43,24 +37,23 @@ class Result(Known):
         return [report.get("training_steps") or 0 for report in self.reports.values()]
 
 
-def result(store: Store, cell: Cell) -> Result | None:
-    reports, unit = store.seeds(cell), cell.table.unit
-    if not reports:
-        return None
-    pooled = together(list(reports.values()), cell.column.score)
-    score = {key: None if pooled[key] is None else unit * number(pooled[key]) for key in ("low", "high")}
-    score |= {"value": unit * number(pooled["value"]), "n": pooled["n"]}
-    return Result(score, cell, reports, {s: unit * number(r[cell.column.score]["value"]) for s, r in reports.items()})
-
-
 def together(reports: list[Report], score: str) -> Score:
     """One score of several training seeds. What they were measured on counts once: reports with one evaluation seed
     share their boards, so they are averaged and have the n of one of them; draws from one file share some."""
     groups: dict[int, list[Score]] = {}
     for report in reports:
         groups.setdefault(report["seed"], []).append(report[score])
-    rate = score not in MEANS
-    return _thinned(pool([_mean(group) for group in groups.values()], rate), _distinct(reports), rate)
+    pooled = pool([_mean(group) for group in groups.values()], is_rate=score not in MEANS)
+    value, low, high, n = (pooled[key] for key in ("value", "low", "high", "n"))
+    share = _distinct(reports)
+    if share == 1.0 or value is None or low is None or high is None or not n:
+        return pooled
+    fewer = max(1, round(share * n))
+    if score in MEANS:
+        low, high = (value + (end - value) / math.sqrt(share) for end in (low, high))
+    else:
+        low, high = rate(round(value * fewer), fewer).interval95
+    return {**pooled, "low": low, "high": high, "n": fewer}
 
 
 def _distinct(reports: list[Report]) -> float:
@@ -72,19 +65,6 @@ def _distinct(reports: list[Report]) -> float:
         return 1.0
     counts = [min(report["count"], rows) for report in drawn]
     return rows * (1 - math.prod(1 - count / rows for count in counts)) / sum(counts)
-
-
-def _thinned(score: Score, share: float, rate: bool) -> Score:
-    """The same value from fewer instances."""
-    value, low, high, n = (score[key] for key in ("value", "low", "high", "n"))
-    if share == 1.0 or value is None or low is None or high is None or not n:
-        return score
-    fewer = max(1, round(share * n))
-    if rate:
-        low, high = Rate(round(value * fewer), fewer).interval95
-    else:
-        low, high = (value + (end - value) / math.sqrt(share) for end in (low, high))
-    return {**score, "low": low, "high": high, "n": fewer}
 
 
 def _mean(scores: list[Score]) -> Score:
@@ -114,75 +94,50 @@ def reference(found: Result) -> tuple[float, str, float]:
     return paper, "the paper", MARGIN * cell.table.unit
 
 
-def miss(store: Store, found: Result) -> tuple[str, str] | None:
-    """What a cell was compared with, and why it falls short of that by more than the margin; None where it holds."""
-    if found.n == 0:
-        return None  # distinct boards among no valid ones
-    target, source, margin = reference(found)
-    sign = -1 if found.cell.table.lower_is_better else 1
-    limit = target - sign * margin
-    if sign * (found.value - limit) >= -1e-9:
-        return None
-    return f"{source}: {target:g}", _why(store, found, limit, sign)
-
-
-def _why(store: Store, found: Result, limit: float, sign: int) -> str:
-    """A written note where there is one for that run, else what is known to differ from the paper's."""
-    steps, column = min(found.all_steps), found.cell.column
-    for note in store.reports("notes"):
-        if found.cell.name in note.get("cells", ()) and note["training_steps"] in (None, steps):
-            return note["text"]
-    reasons = [f"No tested reason; trained for {steps:,} steps, the paper's for {column.at or STEPS:,}"]
-    nearest = found.score["high" if sign > 0 else "low"]
-    if nearest is not None and sign * (nearest - limit) >= 0:
-        reasons.append(f"the interval still reaches the limit, {limit:.3g}")
-    fewest = min(int(report["count"]) for report in found.reports.values())
-    if fewest < column.count:
-        reasons.append(f"measured on {fewest} instances of {column.count}")
-    return f"{'; '.join(reasons)}."
-
-
-def data_text(report: Report) -> str:
-    """Which file a report's instances come from."""
-    data = report["data"]
-    if data_digest(report) in STAND_INS:
-        return "measured on a stand-in, not the paper's file, and somewhat harder (mean rating 25 against about 22)"
-    if (data.get("rows") or 0) >= OWN_ROWS:
-        return "measured on Sudoku-Extreme's own test file"
-    return f"measured on {data.get('file')} (sha256 {str(data.get('sha256'))[:12]}), not the paper's file"
-
-
 class Results:
     """What sections are made of. It remembers the reports that it gave away: their commands repeat a section."""
 
     def __init__(self, store: Store, quick: bool = False):
         self.store, self.quick = store, quick
         self.used: dict[int, Report] = {}
-        self._cells: dict[tuple[str, str], Result | None] = {}
 
     def use(self, report: Report) -> Report:
         self.used[id(report)] = report
         return report
 
     def result(self, cell: Cell) -> Result | None:
-        key = (cell.name, cell.model)
-        if key not in self._cells:
-            self._cells[key] = result(self.store, cell)
-        found = self._cells[key]
-        for report in found.reports.values() if found else ():
-            self.use(report)
-        return found
+        """A cell in the paper's unit, pooled over the training seeds that have it."""
+        reports, unit, score = self.store.seeds(cell), cell.table.unit, cell.column.score
+        if not reports:
+            return None
+        pooled = together([self.use(report) for report in reports.values()], score)
+        value, *ends = (unit * number(pooled[key]) for key in ("value", "low", "high"))
+        values = {seed: unit * number(report[score]["value"]) for seed, report in reports.items()}
+        return Result(value, (ends[0], ends[1]), int(pooled["n"] or 0), cell, reports, values)
 
     def miss(self, found: Result | None) -> tuple[str, str] | None:
-        """Never in a quick run, for 16 boards cannot miss, nor of another recipe."""
-        return None if found is None or self.quick or found.cell.recipe else miss(self.store, found)
+        """What a cell was compared with, and why it falls short of that by more than the margin; None where it holds.
+
+        A quick run misses nothing, for 16 boards cannot, nor does another recipe.
+        """
+        if found is None or self.quick or found.cell.recipe or found.n == 0:  # no distinct boards among no valid ones
+            return None
+        target, source, margin = reference(found)
+        sign = -1 if found.cell.table.lower_is_better else 1
+        if sign * (found.value - target) + margin >= -1e-9:
+            return None
+        steps = min(found.all_steps)
+        notes = [note for note in self.store.reports("notes") if found.cell.name in note.get("cells", ())]
+        written = [note["text"] for note in notes if note["training_steps"] in (None, steps)]  # of that run
+        unknown = f"No tested reason; trained for {steps:,} steps, the paper's for {found.cell.column.at or STEPS:,}."
+        return f"{source}: {target:g}", written[0] if written else unknown
 
     def notes(self, about: str) -> list[str]:
         """What was written about an experiment."""
         return [note["text"] for note in self.store.reports("notes") if note.get("about") == about]
 
 
-def share(score: dict[str, Any], digits: int = 3) -> str:
+def share(score: Score, digits: int = 3) -> str:
     """`0.953 [0.943, 0.961]`."""
     if score.get("low") is None:
         return f"{score['value']:.{digits}f}"
@@ -190,8 +145,7 @@ def share(score: dict[str, Any], digits: int = 3) -> str:
 
 
 def as_table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
 def signed(difference: float, digits: int) -> str:
@@ -200,5 +154,4 @@ def signed(difference: float, digits: int) -> str:
 
 def steps_span(steps: Sequence[int]) -> str:
     """`200,000`, or `200,000 to 232,000` where runs differ."""
-    ends = dict.fromkeys(f"{end:,}" for end in (min(steps), max(steps)))
-    return " to ".join(ends)
+    return " to ".join(dict.fromkeys(f"{end:,}" for end in (min(steps), max(steps))))

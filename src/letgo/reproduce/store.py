@@ -21,10 +21,6 @@ def split_seed(name: str) -> tuple[str, int]:
     return (model, int(seed)) if model and seed.isdecimal() else (name, 0)
 
 
-def seeded(model: str, seed: int) -> str:
-    return model if seed == 0 else f"{model}.s{seed}"
-
-
 class Store:
     """Reports as they lie in a folder. Every change is written at once, so that a stopped run loses nothing."""
 
@@ -65,20 +61,14 @@ class Store:
 
     def digest(self) -> str:
         """The sha256 of all files: a page that was made from others is stale."""
-        whole = hashlib.sha256()
-        for path in sorted(self.folder.glob("*.json")):
-            whole.update(f"{path.name}\n".encode() + path.read_bytes())
-        return whole.hexdigest()
+        files = sorted(self.folder.glob("*.json"))
+        return hashlib.sha256(b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in files)).hexdigest()
 
     def seeds(self, cell: Cell) -> dict[int, Report]:
         """The best report for a cell from every training seed: the most instances, then the latest."""
-        best = {}
-        for name in self.models():
-            model, seed = split_seed(name)
-            fitting = [r for r in self.reports(name) if fits(r, cell)] if model == cell.model else []
-            if fitting:
-                best[seed] = max(reversed(fitting), key=size)
-        return dict(sorted(best.items()))
+        names = {seed: name for name in self.models() for model, seed in [split_seed(name)] if model == cell.model}
+        fitting = {seed: [r for r in self.reports(name) if fits(r, cell)] for seed, name in sorted(names.items())}
+        return {seed: max(reversed(reports), key=size) for seed, reports in fitting.items() if reports}
 
 
 def stale(old: Report, new: Report) -> bool:

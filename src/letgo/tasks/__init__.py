@@ -19,6 +19,7 @@ from letgo.tasks.task import Look, Problem, Task, random_masks
 
 GROUP = "letgo.tasks"  # the entry points of other packages, each a Task class under its task's name
 FIELDS = ("name", "cells", "symbols", "regimes")
+MOST_CELLS = 1_000_000
 SOURCE = "letgo.data.source:Source"
 
 
@@ -54,7 +55,10 @@ def get(name: str, **options: Any) -> Task:
     if row is None:
         elsewhere = "give --task FILE.py:Class, or install the package that has it"
         raise unknown("task", name, TASKS, f"choose one of {', '.join(TASKS)}; for another {elsewhere}")
-    return resolve(row.build)(**(row.options | options))
+    task = resolve(row.build)(**(row.options | options))
+    if not 1 <= task.cells <= MOST_CELLS:
+        raise LetgoError(f"{name} with {task.cells:,} cells; expected at most {MOST_CELLS:,}")
+    return task
 
 
 def find(name: str) -> Row | None:

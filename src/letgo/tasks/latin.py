@@ -16,7 +16,7 @@ from torch import Tensor
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.task import Look, Problem, Task
-from letgo.tasks.text import ALPHABET, framed, read_cells, refuse_clashes
+from letgo.tasks.text import ALPHABET, bare_cells, framed, read_cells, refuse_clashes, same_symbols
 
 Squares = Int[np.ndarray, "batch n n"]
 
@@ -60,6 +60,17 @@ class Latin(Task):
         grid = boards.unflatten(1, (self.size, self.size))
         in_row, in_column = ((lines.unsqueeze(-1) == lines.unsqueeze(-2)).sum(-1) > 1 for lines in (grid, grid.mT))
         return (in_row | in_column.mT).flatten(1)
+
+    @property
+    def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.size
+
+    def cells_of(self, line: str) -> str:
+        return bare_cells(line, self.cells)
+
+    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
+        """Pairs of equal symbols in a row or column."""
+        return same_symbols(board, np.stack(np.divmod(np.arange(self.cells), self.size)))
 
     def parse(self, text: str) -> Problem:
         """N^2 characters, row by row: '.' or '0' for a blank, 1-9 and then A, B, ... for the symbols."""

@@ -78,6 +78,11 @@ class Maze(Task):
         neither = ~problem.given & (boards != OPEN) & (boards != PATH)
         return neither | broken & (ends | path & ~reached)
 
+    def solutions(self, problem: Problem, cap: int, seconds: float) -> Symbols | None:
+        """None of them where S and G do not even hang together through all free cells; else there are many."""
+        everywhere = torch.where(problem.given, problem.solution, PATH)
+        return None if bool(path_valid(everywhere, problem)) else everywhere[:0]
+
     def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
         """App. H's 'length' in the first try and in any of them, and how much of the maze is marked."""
         shortest = torch.stack([path_length_optimal(boards, problem) for boards in tries], dim=1)

@@ -17,7 +17,7 @@ from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.latin import fill_or_restart
 from letgo.tasks.task import Look, Problem, Task
-from letgo.tasks.text import framed, read_cells
+from letgo.tasks.text import bare_cells, framed, read_cells
 
 COLUMNS = "abcdefghijklmnopqrstuvwxyz"
 LISTED = 14  # the largest board whose solutions are all listed, and the only one with a training split
@@ -66,6 +66,10 @@ class Queens(Task):
         """Queens that attack each other."""
         return attacks(boards).any(2)
 
+    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
+        """Rows whose queens attack each other."""
+        return [(i, j) for i, j in attacks(board)[0].nonzero().tolist() if i < j]
+
     def parse(self, text: str) -> Problem:
         """N characters, one per row: the letter of the queen's column, or '.' where she is unknown."""
         hint = "; a cell is a row, its letter the column of the queen"
@@ -73,7 +77,8 @@ class Queens(Task):
         given = problem.given
         clash = (attacks(problem.solution) & given.unsqueeze(1) & given.unsqueeze(2))[0].nonzero().tolist()
         if clash:
-            first, second = (f"{text.strip()[row]} in row {row + 1}" for row in clash[0])
+            written = bare_cells(text, self.size)
+            first, second = (f"{written[row]} in row {row + 1}" for row in clash[0])
             raise LetgoError(f"two clues clash: {first} and {second} attack each other; move one of these queens")
         return problem
 

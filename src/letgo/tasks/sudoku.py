@@ -14,10 +14,10 @@ from torch import Tensor
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.sudoku_boards import random_boards
-from letgo.tasks.sudoku_grid import box_of, positions, units_of_cell
-from letgo.tasks.sudoku_search import is_unique, minimal_puzzles
+from letgo.tasks.sudoku_grid import positions, units_of_cell
+from letgo.tasks.sudoku_search import completions, is_unique, minimal_puzzles
 from letgo.tasks.task import Look, Problem, Task, clue_range, random_masks
-from letgo.tasks.text import ALPHABET, framed, read_cells, refuse_clashes
+from letgo.tasks.text import ALPHABET, bare_cells, framed, read_cells, refuse_clashes, same_symbols
 
 # First looks that show the point, by the side of a box: the page's race says how typical they are.
 EXAMPLES = {
@@ -36,6 +36,7 @@ class Sudoku(Task):
     cells: int = field(init=False)
     symbols: int = field(init=False)
     regimes: tuple[str, ...] = field(init=False)
+    draws_images = True
 
     def __post_init__(self) -> None:
         if self.box not in (2, 3, 4):
@@ -92,6 +93,29 @@ class Sudoku(Task):
         repeated = (counts.gather(1, entry) > 1).view(-1, 3, self.cells)
         return repeated.any(dim=1)
 
+    def random_images(self, boards: Symbols, given: CellMask) -> tuple[Symbols, CellMask]:
+        """Draw transposition, order of bands, stacks and of the lines in each, and names of symbols for each board."""
+        count, box, device = len(boards), self.box, boards.device
+
+        def orders(*shape: int) -> Tensor:
+            return torch.rand(count, *shape, device=device).argsort(-1)
+
+        rows, columns = ((orders(box)[..., None] * box + orders(box, box)).flatten(1) for _ in range(2))
+        source = rows[:, :, None] * box**2 + columns[:, None, :]
+        flip = torch.rand(count, 1, 1, device=device) < 0.5
+        source = torch.where(flip, source.transpose(1, 2), source).flatten(1)
+        return orders(self.symbols).gather(1, boards.gather(1, source)), given.gather(1, source)
+
+    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
+        """Pairs of equal symbols in a row, column or box."""
+        return same_symbols(board, units_of_cell(self.box))
+
+    def solutions(self, problem: Problem, cap: int, seconds: float) -> Symbols | None:
+        try:
+            return completions(problem, cap, seconds)
+        except TimeoutError:
+            return None
+
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
         """How many of a random sample have exactly one solution."""
         if sample < 1:
@@ -100,9 +124,16 @@ class Sudoku(Task):
         unique = is_unique(problem[torch.from_numpy(chosen)])
         return {"unique": {"sampled": len(chosen), "unique": int(unique.sum())}}
 
+    @property
+    def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.symbols
+
+    def cells_of(self, line: str) -> str:
+        return bare_cells(line, self.cells)
+
     def parse(self, text: str) -> Problem:
-        """One character per cell, row by row: a symbol, or '.' or '0' for a blank."""
-        hint = "; 4x4 is the model sudoku-mini's" if len(text.strip()) == 16 else ""
+        """One character per cell, row by row: a symbol, or one of `. 0 _ * - x` for a blank; in one line or several."""
+        hint = "; 4x4 is the model sudoku-mini's" if len(self.cells_of(text)) == 16 else ""
         problem = read_cells(text, self.cells, ALPHABET[: self.symbols], self.symbols, hint)
         refuse_clashes(problem, positions(self.box), self.symbols)
         return problem
@@ -126,24 +157,3 @@ class Sudoku(Task):
 def n_symmetries(box: int = 3) -> int:
     """Transpose, order of bands, stacks and of the lines in each, names of symbols: 2 * 6^8 * 9! for 9x9."""
     return 2 * factorial(box) ** (2 * (box + 1)) * factorial(box**2)
-
-
-def random_symmetry(problem: Problem, rng: np.random.Generator) -> Problem:
-    """Every board and its clues under a symmetry of its own, uniform among `n_symmetries`."""
-    count, cells = problem.solution.shape
-    box = box_of(cells)
-    rows, columns = _line_orders(count, box, rng), _line_orders(count, box, rng)
-    source = rows[:, :, None] * box**2 + columns[:, None, :]
-    flip = rng.integers(2, size=(count, 1, 1)) == 1
-    source = torch.from_numpy(np.where(flip, source.transpose(0, 2, 1), source)).flatten(1)
-    names = torch.from_numpy(rng.permuted(np.tile(np.arange(box**2), (count, 1)), axis=1))
-    source, names = source.to(problem.solution.device), names.to(problem.solution)
-    solution = names.gather(1, problem.solution.gather(1, source).long())
-    return Problem(solution, problem.given.gather(1, source), problem.context)
-
-
-def _line_orders(count: int, box: int, rng: np.random.Generator) -> np.ndarray:
-    """Orders of n^2 lines that keep bands together, (count, n^2)."""
-    bands = rng.permuted(np.tile(np.arange(box), (count, 1)), axis=1)
-    inside = rng.permuted(np.tile(np.arange(box), (count, box, 1)), axis=2)
-    return (bands[:, :, None] * box + inside).reshape(count, box**2)

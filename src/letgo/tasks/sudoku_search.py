@@ -9,6 +9,9 @@ call this.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 import torch
 from jaxtyping import Int
@@ -27,11 +30,14 @@ WIDTH = 1024  # nodes that step together: enough to hide numpy's cost per call, 
 _BIT_COUNT = np.array([i.bit_count() for i in range(1 << 16)], np.uint8)
 
 
-def completions(problem: Problem, cap: int) -> Symbols:
-    """The solutions of one puzzle (a batch of 1), each once, at most `cap` of them."""
+def completions(problem: Problem, cap: int, seconds: float = math.inf) -> Symbols:
+    """The solutions of one puzzle (a batch of 1), each once, at most `cap` of them.
+
+    A search that takes longer than `seconds` ends in a TimeoutError.
+    """
     if len(problem) != 1:
         raise LetgoError(f"completions takes one puzzle, got {len(problem)}; count_solutions takes many")
-    _, boards = search(candidates(problem), cap)
+    _, boards = search(candidates(problem), cap, deadline=time.monotonic() + seconds)
     return torch.from_numpy(boards)
 
 
@@ -108,16 +114,21 @@ def _parts(count: int) -> list[slice]:
     return [slice(start, start + WIDTH) for start in range(0, count, WIDTH)]
 
 
-def search(sets: Array, cap: int, rng: np.random.Generator | None = None, width: int = WIDTH) -> tuple[Array, Array]:
+def search(
+    sets: Array, cap: int, rng: np.random.Generator | None = None, width: int = WIDTH, deadline: float = math.inf
+) -> tuple[Array, Array]:
     """Solutions in (batch, cells) candidate sets, at most `cap` for each: owners, ascending, and boards.
 
-    Depth first, `width` nodes at a time. A split tries the lowest candidate first, with an rng a random one.
+    Depth first, `width` nodes at a time. A split tries the lowest candidate first, with an rng a random one. Past the
+    `deadline` of the monotonic clock it gives up with a TimeoutError.
     """
     box = box_of(sets.shape[1])
     stack, owner = sets.T.copy(), np.arange(len(sets))  # nodes last, so that every operation runs along them
     counts = np.zeros(len(sets), np.int64)
     owners, boards = [np.empty(0, np.int64)], [np.empty((0, sets.shape[1]), np.uint16)]
     while len(owner):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the search took too long")
         below = max(len(owner) - width, 0)
         wanted = below + np.flatnonzero(counts[owner[below:]] < cap)
         nodes, their = stack[:, wanted], owner[wanted]
@@ -177,5 +188,5 @@ def _first_of_each(owners: Array, sets: Array, cap: int) -> tuple[Array, Array]:
     """Sort by owner, drop what is beyond the cap (one step can find several), turn bits into symbols."""
     order = owners.argsort(kind="stable")
     owners = owners[order]
-    kept = np.arange(len(owners)) - np.searchsorted(owners, owners) < cap
-    return owners[kept], _BIT_COUNT[sets[order][kept] - 1].astype(np.int64)
+    first = np.arange(len(owners)) - np.searchsorted(owners, owners) < cap
+    return owners[first], _BIT_COUNT[sets[order][first] - 1].astype(np.int64)

@@ -6,47 +6,53 @@ Single characters stand side by side (`ab.a`), words have commas between them; '
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any
 
 import torch
 
 from letgo.errors import LetgoError
+from letgo.estimates import Column
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks import import_from
 from letgo.tasks.task import Look, Problem, Task
+
+BLANKS = (".", "?")  # beside an empty cell; where one of them is a value, it is none
+MOST_VALUES = 255  # a cell is a byte, and one code is for blanks
 
 Check = Callable[[list[str]], Any]
 CHECKS: dict[str, Check] = {}  # by their function's name; a run folder names one and never runs it
 
 
-def load_check(place: str) -> None:
+def load_check(place: str) -> str:
     """Take 'FILE.py:function', which gets a row's values as text and says whether the row is valid; runs the file."""
     found = import_from("--valid", place)
     if not callable(found):
         raise LetgoError(f"--valid {place}: no function; write `def {place.rpartition(':')[2]}(row)` there")
     CHECKS[place.rpartition(":")[2]] = found
+    return place
 
 
 @dataclass(frozen=True)
 class Table(Task):
-    """`columns` cells that hold any of `values`; `grid` is how the page lays them out, `valid` the check's name."""
+    """`columns` cells that hold any of `values`; `grid` is how they are laid out, `valid` the check's name."""
 
     columns: int = 2
     values: Sequence[str] = ("0", "1")
     grid: Sequence[int] = ()
     valid: str = ""
+    names: Sequence[str] = ()  # of the columns
     cells: int = field(init=False)
     symbols: int = field(init=False)
     name = "table"
     regimes = ("random", "gen")
 
     def __post_init__(self) -> None:
-        for key in ("values", "grid"):  # JSON has lists
+        for key in ("values", "grid", "names"):  # JSON has lists
             object.__setattr__(self, key, tuple(getattr(self, key)))
         odd = [value for value in self.values if value in ("", ".") or "," in value]
-        if len(self.values) < 2 or odd or self.columns < 1:
+        if not 2 <= len(self.values) <= MOST_VALUES or odd or self.columns < 1:
             raise LetgoError(
                 f"a table of {self.columns} columns with the values {self.values}; expected 2 or more words"
             )
@@ -65,6 +71,11 @@ class Table(Task):
     def has_rules(self) -> bool:
         return bool(self.valid)
 
+    def checked_by(self, place: str) -> Table:
+        """The same rows, valid as this function says; none where the one that they name is not loaded."""
+        place = place or (self.valid if self.valid.rpartition(":")[2] in CHECKS else "")
+        return replace(self, valid=place)
+
     @property
     def separator(self) -> str:
         return "," if any(len(value) > 1 for value in self.values) else ""
@@ -78,13 +89,28 @@ class Table(Task):
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
         """All cells of a row that the check refuses; without a check nothing is known, and nothing is broken."""
-        if not self.valid:
+        if not self.valid or not len(boards):
             return torch.zeros_like(boards, dtype=torch.bool)
         name = self.valid.rpartition(":")[2]
         if name not in CHECKS:
             raise LetgoError(f"rows of this table are checked by {self.valid}; give --valid FILE.py:{name}")
-        fine = [bool(CHECKS[name]([self._word(symbol) for symbol in board])) for board in boards.tolist()]
+        fine = [self._passes(CHECKS[name], [self._word(symbol) for symbol in board]) for board in boards.tolist()]
         return ~torch.tensor(fine, dtype=torch.bool, device=boards.device)[:, None].expand_as(boards)
+
+    def _passes(self, check: Check, row: list[str]) -> bool:
+        try:
+            return bool(check(row))
+        except Exception as fault:
+            shown = self.separator.join(row)
+            raise LetgoError(f"{self.valid} fails on the row {shown}: {type(fault).__name__}: {fault}") from fault
+
+    def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
+        """How often a completion is the very row that was held out, and how many open cells agree with it."""
+        same, hidden = tries[0] == problem.solution, ~problem.given
+        return {
+            "exact": Column.of("rate", same.all(1)),
+            "agreement": Column.of("share", (same & hidden).sum(1) / hidden.sum(1)),
+        }
 
     def _word(self, symbol: int) -> str:
         return self.values[symbol]
@@ -96,11 +122,13 @@ class Table(Task):
         return self.values.index(text)
 
     def parse(self, text: str) -> Problem:
-        parts = [part.strip() for part in text.split(",")] if self.separator else list(text.strip())
+        commas = bool(self.separator) or "," in text
+        parts = [part.strip() for part in text.split(",")] if commas else list(text.strip())
         if len(parts) != self.cells:
             raise LetgoError(f"expected {self.cells} cells, got {len(parts)}; '.' for a blank")
-        given = torch.tensor([[part not in ("", ".") for part in parts]])
-        symbols = [0 if part in ("", ".") else self.symbol(part, cell) for cell, part in enumerate(parts)]
+        blank = {"", "."} - {*self.values}
+        given = torch.tensor([[part not in blank for part in parts]])
+        symbols = [0 if part in blank else self.symbol(part, cell) for cell, part in enumerate(parts)]
         return Problem(torch.tensor([symbols]), given)
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:

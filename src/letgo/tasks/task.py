@@ -68,6 +68,8 @@ class Task(ABC):
     symbols: int  # d of Table 2
     regimes: tuple[str, ...]  # named clue regimes of Table 2; the first is the default
     generates: bool = True  # whether a board can be drawn from no clues at all; graphs and mazes answer a question
+    draws_images: bool = False  # whether symmetries are too many to list, so that training draws them
+    grid_row: int = 0  # cells of a line, where a puzzle may also be written as a grid of lines
     context: str = ""  # what the network is told beside the clues, in words, where there is such a thing
 
     @property
@@ -139,9 +141,17 @@ class Task(ABC):
         """The puzzle in one line of a puzzle file; here a comment starts with '#' and runs to the end of its line."""
         return line.partition("#")[0].strip()
 
+    def cells_of(self, line: str) -> str:
+        """What a line holds of a puzzle that is written as a grid; '' for a border."""
+        return line
+
     def images(self, problem: Problem) -> Problem:
         """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
         raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
+
+    def random_images(self, boards: Symbols, given: CellMask) -> tuple[Symbols, CellMask]:
+        """Return each board and its clues under a symmetry of its own, drawn from torch's generator on their device."""
+        raise LetgoError(f"{self.name} draws no symmetries; its `images` are all there are")
 
     def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> Mapping[str, Column]:
         """What only this task is measured by: a row for each instance; `tries` are the boards of each pass."""
@@ -150,6 +160,17 @@ class Task(ABC):
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
         """What `letgo data check` tells of this task's instances alone, the slow part of it from a sample."""
         return {}
+
+    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
+        """Pairs of cells of one board (a batch of 1) that break a rule together, where the rules speak of pairs."""
+        return []
+
+    def solutions(self, problem: Problem, cap: int, seconds: float) -> Symbols | None:
+        """At most `cap` solutions of one puzzle (a batch of 1); None where no exact search ends in time.
+
+        It is asked to describe a puzzle, and never by a sampler.
+        """
+        return None
 
     def sized(self, side: int) -> Task:
         """The same task on a board of another side."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,21 +13,34 @@ from letgo.shapes import CellMask, Symbols
 from letgo.tasks.task import Problem
 
 ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-BLANKS = ".0"
+BLANKS = ".0_*-xX"  # where they are no symbols
+SEPARATORS = re.compile(r"[\s,;|│┃║]+")
+BORDER = re.compile(r"[-+|=\s─━═│┃║┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝]+")
+
+
+def bare_cells(text: str, cells: int) -> str:
+    """The cells of a puzzle as people write it, in one line or several, without borders and what stands between them.
+
+    Whitespace, commas and bars separate and are never blanks; a line of only `-+|=` is a border, unless it is a whole
+    board of blanks.
+    """
+    blank = "-" * cells
+    lines = (line for line in text.splitlines() if not BORDER.fullmatch(line) or line.strip() == blank)
+    return "".join(SEPARATORS.sub("", line) for line in lines)
 
 
 def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = "") -> Problem:
-    """Reads one puzzle, row by row: a symbol's letter, or '.' or '0' for a blank."""
-    line = text.strip()
+    """Reads one puzzle, row by row: a symbol's letter, or one of BLANKS for a blank."""
+    line = bare_cells(text, cells)
     if len(line) != cells:
         raise LetgoError(f"expected {cells} cells, got {len(line)}; one puzzle per line, '.' for a blank{hint}")
-    codes = {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
-    codes |= dict.fromkeys(BLANKS, -1)
+    codes = dict.fromkeys(BLANKS, -1)
+    codes |= {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
     for cell, char in enumerate(line):
         if char not in codes:
             span = f"1-9 and A-{letters[-1]}" if letters[9:] and letters[0] == "1" else f"{letters[0]}-{letters[-1]}"
             where = f"character {cell + 1} ({place(cell, columns)})"
-            raise LetgoError(f"{where} is {char!r}; write clues as {span} and blanks as '.' or '0'")
+            raise LetgoError(f"{where} is {char!r}; write clues as {span} and blanks as one of . 0 _ * - x")
     board = torch.tensor([[codes[char] for char in line]])
     return Problem(board.clamp(min=0), board >= 0)
 
@@ -50,9 +64,16 @@ def refuse_clashes(problem: Problem, units: Iterable[np.ndarray], columns: int) 
                 )
 
 
+def same_symbols(board: Symbols, units: np.ndarray) -> list[tuple[int, int]]:
+    """Pairs of cells (batch of 1) with one symbol and a unit in common; `units` is (kinds of unit, cells)."""
+    symbols = board[0].numpy()
+    together = (units[:, :, None] == units[:, None, :]).any(0) & (symbols[:, None] == symbols[None, :])
+    return [(int(i), int(j)) for i, j in np.argwhere(np.triu(together, 1))]
+
+
 def framed(letters: str, board: Symbols, problem: Problem, broken: CellMask) -> list[str]:
     """Returns the drawn cells (batch of 1): clues in brackets, stars around what breaks a rule, as in `[5] 3 *5*`."""
-    kept = problem.given & (board == problem.solution)
-    marks = zip(kept[0].tolist(), broken[0].tolist(), strict=True)
+    clues = problem.given & (board == problem.solution)
+    marks = zip(clues[0].tolist(), broken[0].tolist(), strict=True)
     frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in marks]
     return [left + letter + right for letter, (left, right) in zip(letters, frames, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks import Problem
+
+Image = Callable[[Symbols, CellMask], tuple[Symbols, CellMask]]
 
 
 def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
@@ -32,9 +34,12 @@ class TrainingData:
     given: Tensor | None
     context: Tensor | None
     starts: Tensor | None = None  # where the instances of each stacked model begin; None: they are everybody's
+    image: Image | None = None  # draws a symmetry for each board and returns its image
 
     @staticmethod
-    def of(problem: Problem | Sequence[Problem], masks: str, device: torch.device) -> TrainingData:
+    def of(
+        problem: Problem | Sequence[Problem], masks: str, device: torch.device, image: Image | None = None
+    ) -> TrainingData:
         """Take one problem for all models, or as many as there are models."""
         problems, starts = ([problem] if isinstance(problem, Problem) else problem), None
         if len(problems) > 1:
@@ -44,7 +49,7 @@ class TrainingData:
         whole = Problem.cat(list(problems)) if len(problems) > 1 else problems[0]
         context = None if whole.context is None else whole.context.to(device, torch.uint8)
         given = whole.given.to(device) if masks == "data" else None
-        return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts)
+        return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts, image)
 
     def draw(self, batch: int) -> tuple[Symbols, CellMask, Tensor | None]:
         """Draw `batch` boards in all; with several models they are each model's in turn."""
@@ -55,7 +60,10 @@ class TrainingData:
             models = len(self.starts)
             index = (torch.randint(count // models, (batch // models, models), device=device) + self.starts).flatten()
         given = random_clues(batch, cells, device) if self.given is None else self.given[index]
-        return self.boards[index].long(), given, None if self.context is None else self.context[index].float()
+        boards = self.boards[index].long()
+        if self.image is not None:
+            boards, given = self.image(boards, given)
+        return boards, given, None if self.context is None else self.context[index].float()
 
 
 def fingerprint(problem: Problem) -> int:

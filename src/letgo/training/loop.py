@@ -23,6 +23,8 @@ KEEP = (20_000, 60_000, 100_000, 200_000, 400_000, 800_000, 1_200_000, 1_600_000
 SAVE_SECONDS = 60
 
 Progress = Callable[[int, int, float, dict[str, float]], None]  # step, of how many, steps per second, losses
+OnLog = Callable[[Run, int, dict[str, float]], None]  # the run, the step, losses and steps_per_second
+Watch = Callable[[int, int, Callable[[], float]], None]  # step, of how many, and a function that looks at the loss
 Problems = Problem | Sequence[Problem]  # one set of instances for all models, or one for each
 
 
@@ -35,6 +37,8 @@ class Options:
     progress: Progress | None = None
     log_every: int = 100
     fast: bool | None = None  # False: no compilation, no CUDA graph
+    watch: Watch | None = None  # called after every step
+    on_log: OnLog | None = None  # called with every line of each run's log
 
 
 @contextmanager
@@ -88,7 +92,8 @@ def train_runs(
             group = [i for i, run in enumerate(runs) if run.step < goal or run.state is None]
             members = [runs[i] for i in group]
             mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
-            trainer = _trainer(config, TrainingData.of(mine, config.masks, device), options.fast, members)
+            data = TrainingData.of(mine, config.masks, device, config.build_image())
+            trainer = _trainer(config, data, options.fast, members)
             number = Loop(trainer, members, options, begun).run(goal, deadline)
             if number is not None:
                 for run in runs:
@@ -118,12 +123,15 @@ class Loop:
         self.trainer, self.runs, self.options, self.begun = trainer, runs, options, begun
         self.before = [run.seconds for run in runs]  # that each run took until now
         self.save()  # from here on a killed run can be resumed, even before its first minute is over
+        self.last_loss = math.nan
         self.timed_from, self.timed_at = trainer.steps_done, time.monotonic()
 
     def run(self, until: int, deadline: float) -> int | None:
         """Train until that step; None when it is reached, else the signal that stopped it, or 0 for the deadline."""
         trainer, first, last_save = self.trainer, self.trainer.steps_done, time.monotonic()
+        watch = self.options.watch or (lambda step, total, loss: None)
         with interruptible() as caught:
+            watch(first, trainer.recipe.steps, self.loss)
             while not caught and trainer.steps_done < until and time.monotonic() < deadline:
                 trainer.step()
                 step = trainer.steps_done
@@ -132,6 +140,7 @@ class Loop:
                 if step in self.options.keep:
                     for model, run in enumerate(self.runs):
                         run.keep(step, raw=trainer.weights("raw", model), ema=trainer.weights("ema", model))
+                watch(step, trainer.recipe.steps, self.loss)
                 if time.monotonic() - last_save > SAVE_SECONDS:
                     self.save()
                     last_save = time.monotonic()
@@ -139,6 +148,13 @@ class Loop:
         for run in self.runs:
             run.trained |= trainer.steps_done > first
         return None if trainer.steps_done >= until else caught[0] if caught else 0
+
+    def loss(self) -> float:
+        """The mean loss since the last line of the log, over all models; right after it that line's."""
+        sums, taken = self.trainer.loss_sum.get("loss"), [self.trainer.steps_done - n for n in self.trainer.logged]
+        if sums is None or not all(taken):
+            return self.last_loss
+        return sum(total / steps for total, steps in zip(sums.tolist(), taken, strict=True)) / len(taken)
 
     def log(self) -> None:
         step, losses = self.trainer.steps_done, self.trainer.mean_losses()
@@ -148,8 +164,11 @@ class Loop:
         self.timed_from, self.timed_at = step, now
         for run, mine in zip(self.runs, losses, strict=True):
             run.log(step, mine, speed)
+            if self.options.on_log is not None:
+                self.options.on_log(run, step, {**mine, "steps_per_second": speed})
+        means = {name: sum(mine[name] for mine in losses) / len(losses) for name in losses[0]}
+        self.last_loss = means["loss"]
         if self.options.progress is not None:
-            means = {name: sum(mine[name] for mine in losses) / len(losses) for name in losses[0]}
             self.options.progress(step, self.trainer.recipe.steps, speed, means)
 
     def save(self) -> None:

@@ -18,12 +18,12 @@ from letgo.errors import LetgoError
 from letgo.machine import pick_device
 from letgo.presets import PRESETS
 from letgo.presets import preset as preset_named
-from letgo.progress import clock
+from letgo.progress import clock, doing
 from letgo.runs import Run, locked
 from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.training.data import fingerprint
-from letgo.training.loop import KEEP, Options, Problems, Progress, train_runs
+from letgo.training.loop import KEEP, OnLog, Options, Problems, Progress, Watch, train_runs
 from letgo.training.trainer import uses_fused_blocks
 from letgo.tune import pick_checkpoint
 
@@ -37,6 +37,8 @@ def configured(preset: str | Config, **changes: Any) -> Config:
                 f"--{name.replace('_', '-')} is for self-correction, and {config.name} has none; "
                 f"train {config.name.removesuffix('-baseline')}"
             )
+    if config.objective == "cross-entropy" and config.network != "looped":
+        raise LetgoError(f"cross-entropy is for looped networks, and {config.name} has another; leave --objective out")
     if config.optimizer == "muon" and config.network != "transformer":
         raise LetgoError(f"muon is for Transformers, and {config.name} has another network; leave --optimizer out")
     return config
@@ -49,10 +51,11 @@ def training_instances(config: Config, data: str | Problem | None) -> Problem:
         problem = data
     else:
         source = source_of(task, data)
+        doing(f"drawing {config.boards:,} training instances" if data is None else f"reading {data}")
         if config.name in PRESETS and config.boards == PRESETS[config.name].boards:
             source.check_training()
         problem = source.training(config.boards, config.seed)
-    return task.images(problem) if config.symmetries else problem
+    return task.images(problem) if config.symmetries and not task.draws_images else problem
 
 
 @overload
@@ -70,6 +73,8 @@ def train(
     keep: Sequence[int] | None = None,
     validate: int | None = None,
     progress: Progress | None = None,
+    watch: Watch | None = None,
+    on_log: OnLog | None = None,
     say: Callable[[str], None] = lambda text: None,
     log_every: int = 100,
     fast: bool | None = None,
@@ -79,7 +84,9 @@ def train(
     """Train a preset or a configuration in the folder `out`, or go on with the run there; `letgo train` does the same.
 
     Further words are fields of the configuration. With `seeds`, one run each in the folders s0, s1, ... of `out`.
-    `progress` is called with the step, their number, steps per second and losses; `say` with lines for a reader.
+    `on_log(run, step, metrics)` is called with every line of each run's log, `progress` with the step, their number,
+    steps per second and mean losses of all runs; `watch` after each step, with the step, their number and a function
+    that looks at the loss; `say` with lines for a reader.
     `validate` boards (0: none) decide between averaged and raw weights in the end.
 
     >>> import letgo
@@ -102,7 +109,7 @@ def train(
             waiting = [str(seed) for seed in folders if seed not in {run.config.seed for run in runs}]
             say(f"no time left for seed {', '.join(waiting)}. To go on: {command}")
             break
-        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast)
+        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast, watch, on_log)
         members = train_runs(config, partial(_instances, config, data, [*group]), group, where, options, compare)
         runs += members
         first, place = members[0], out if stacked else members[0].folder
@@ -132,14 +139,34 @@ def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, 
     """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
     config, count = run.config, count or (512 if device.type == "cuda" else 64)
     source = source_of(config.build_task(), None if isinstance(data, Problem) else data)
+    doing(f"choosing between averaged and raw weights by {count} validation instances")
     problem = source.validation(count, config.seed)
 
     def build(network: nn.Module) -> Solver:
         return Solver(config, network, device.type, fast=False)
 
+    both = [(run.step, "ema"), (run.step, "raw")]
     with locked(run.folder, wait=False):
-        choice = pick_checkpoint(run, [(run.step, "ema"), (run.step, "raw")], build, problem)
+        if not source.task.has_rules:
+            return _choose_by_likelihood(run, both, build, problem, command)
+        choice = pick_checkpoint(run, both, build, problem)
         kind, ema, raw = choice["weights"], *(row["validity"] for row in choice["scores"])
         because = {"seconds": round(run.seconds, 1), "scores": {"ema": ema, "raw": raw}, "rule": choice["rule"]}
         run.export(run.step, kind, {**because, "count": len(problem), "command": command})
     return f"validation, {choice['rule'].capitalize()}, n={len(problem)}: EMA {ema:.3f}, raw {raw:.3f}; kept {kind}"
+
+
+def _choose_by_likelihood(
+    run: Run, candidates: list[tuple[int, str]], build: Callable[[nn.Module], Solver], problem: Problem, command: str
+) -> str:
+    """Where no rule tells a wrong board, the weights are kept that believe most in rows which no training saw."""
+    cells, scores = int((~problem.given).sum()), {}
+    for step, kind in candidates:
+        likelihood = build(run.network(step, kind)).self_likelihood(problem.solution, problem)
+        scores[kind] = round(float(likelihood.sum()) / cells, 5)
+    best = max(scores, key=lambda kind: scores[kind])
+    because = {"seconds": round(run.seconds, 1), "scores": scores, "rule": "self-likelihood per open cell"}
+    run.export(run.step, best, {**because, "count": len(problem), "command": command})
+    ema, raw = scores["ema"], scores["raw"]
+    held = f"validation, self-likelihood of {len(problem)} held-out rows per open cell"
+    return f"{held}: EMA {ema:.4f}, raw {raw:.4f}; kept {best}"

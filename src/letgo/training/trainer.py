@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Recipe:
     optimizer: str = "adam"
     learning_rate: float = 1e-3
     warmup: int = 2_000
+    clip_norm: float = 0.0
     decay: float = 0.0
     ema: float = 0.9999
     precision: str = "auto"
@@ -70,7 +72,7 @@ def cpu_seed(seed: int, step: int) -> int:
 
 
 Shapes = dict[str, torch.Size]
-FlatNetwork = Callable[[Tensor, State, Time, Tensor | None], State]  # the first argument holds the weights
+FlatNetwork = Callable[..., State]  # of the weights, x_t, t and the context
 
 
 def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
@@ -87,18 +89,18 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     """Make any network a function of its weights, for one row of them or several."""
     shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
 
-    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
-        answer = functional_call(network, unpack(row, shapes), (x_t, t, context))
+    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None, **how: bool) -> State:
+        answer = functional_call(network, unpack(row, shapes), (x_t, t, context), how)
         return answer[0] if isinstance(answer, tuple) else answer  # (x0_hat, memory)
 
-    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None) -> State:
+    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None, **how: bool) -> State:
         models = len(flat)
         if models == 1:
-            return one(flat[0], x_t, t, context)
+            return one(flat[0], x_t, t, context, **how)
         axes = (0, 1, 1, None if context is None else 1)
         split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context)]
         with sdpa_kernel(SDPBackend.MATH):  # the only attention that vmap knows
-            return vmap(one, axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
+            return vmap(partial(one, **how), axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
 
     return shapes, call
 
@@ -108,7 +110,7 @@ def fast_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     from letgo.engines.network import FastTransformer
 
     fast = FastTransformer(network).train()  # pyright: ignore[reportArgumentType]
-    return fast.shapes, lambda flat, x_t, t, context: fast(flat, x_t, t)
+    return fast.shapes, lambda flat, x_t, t, context, **how: fast(flat, x_t, t, **how)
 
 
 def precision_of(name: str, device: torch.device) -> str:
@@ -167,7 +169,7 @@ class Trainer:
         self.loss_sum: dict[str, Tensor] = {}  # one number per model, since its step `logged`
         self.steps_done, self.logged = 0, [0] * models
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm_steps = self.captures = 0
+        self.warm_steps = 0
         self.capture = cuda and fast
         self.losses: Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]] = self._drawn_losses
         self.update: Callable[[], object] = self.optimizer.step
@@ -201,7 +203,7 @@ class Trainer:
         """Return what is minimised, and the losses of each model."""
         x0, models = self.codec.encode(symbols), len(self.seeds)
         batch = Batch(symbols, x0, Clues(x0, given), context, models)
-        terms = self.objective(lambda *inputs: self.network(flat, *inputs), self.path, batch)
+        terms = self.objective(partial(self.network, flat), self.path, batch)
         losses = averaged(terms, self.objective.weights, models)
         return losses["loss"].sum(), losses
 
@@ -214,9 +216,17 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             total, losses = self.losses(self.flat)
         total.backward()
+        if self.recipe.clip_norm:
+            self._clip_gradient()
         self.update()
         for name, value in losses.items():
             self.loss_sum.setdefault(name, torch.zeros(len(self.seeds), device=self.device)).add_(value.detach())
+
+    def _clip_gradient(self) -> None:
+        """Cut each model's gradient to the norm that the recipe allows."""
+        gradient = self.flat.grad
+        assert gradient is not None, "the loss was propagated back"
+        gradient.mul_((self.recipe.clip_norm / gradient.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1))
 
     def step(self) -> None:
         step = self.steps_done
@@ -233,7 +243,6 @@ class Trainer:
             self.warm_steps += 1
             if self.capture and self.warm_steps == WARM_STEPS:
                 self.optimizer.zero_grad(set_to_none=True)
-                self.captures += 1
                 self.graph = captured(self._body)
         self.steps_done = step + 1
         if self.steps_done % EMA_EVERY == 0:
