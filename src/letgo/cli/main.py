@@ -38,7 +38,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "completion": "print a script that completes these words in a shell",
 }
 
-LONG = ("generate", "train", "evaluate", "tune", "reproduce", "complete")  # work that says what it does
+LONG = ("solve", "generate", "train", "evaluate", "tune", "reproduce", "complete")  # work that says what it does
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
