@@ -30,6 +30,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "train": "train a preset, a table or a task of your own, or go on with a run",
     "evaluate": "measure how often a model and a sampling rule end in a valid board",
     "merge": "join the reports of the parts of one measurement (evaluate --shard)",
+    "sweep": "train and measure a grid of settings, on this machine or a cluster; only what is missing",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
     "reproduce": "measure the paper's tables and write the pages of results",
@@ -38,7 +39,8 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "completion": "print a script that completes these words in a shell",
 }
 
-LONG = ("solve", "generate", "train", "evaluate", "tune", "reproduce", "complete")  # work that says what it does
+# Work that says what it does.
+LONG = ("solve", "generate", "train", "evaluate", "tune", "reproduce", "complete", "sweep")
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
