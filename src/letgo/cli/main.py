@@ -39,7 +39,16 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "completion": "print a script that completes these words in a shell",
 }
 
-LONG = ("generate", "train", "evaluate", "tune", "analyze", "reproduce", "complete")  # work that says what it does
+LONG = (
+    "solve",
+    "generate",
+    "train",
+    "evaluate",
+    "tune",
+    "analyze",
+    "reproduce",
+    "complete",
+)  # work that says what it does
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
