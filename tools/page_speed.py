@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -49,7 +50,7 @@ def visit(browser: Browser, address: str) -> dict[str, float]:
         "first_paint_s": page.evaluate(PAINT),
         "bytes": page.evaluate(WIRE),
         "frames_per_second": (len(drawn) - 1) / (drawn[-1] - drawn[0]) * 1000,
-        "longest_frame_ms": max(b - a for a, b in zip(drawn, drawn[1:], strict=False)),
+        "longest_frame_ms": max(b - a for a, b in pairwise(drawn)),
         "first_step_s": page.evaluate(FIRST_STEP),
     }
     context.close()

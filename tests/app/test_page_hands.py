@@ -44,6 +44,10 @@ def download(page: Any, button: str) -> Path:
     return Path(saved.value.path())
 
 
+def opened(path: Path) -> Any:
+    return Image.open(BytesIO(path.read_bytes()))
+
+
 def paste(page: Any, target: str, text: str) -> None:
     page.evaluate(
         """([target, text]) => { const data = new DataTransfer(); data.setData('text', text);
@@ -119,7 +123,7 @@ def run_hopeless(page: Any) -> None:
 def test_a_gif_shows_what_the_animated_png_shows(browser, address):
     with watched(browser) as page:
         mini(page, address, 10)
-        pictures = [Image.open(BytesIO(download(page, f"#save-{kind}").read_bytes())) for kind in ("gif", "animation")]
+        pictures = [opened(download(page, f"#save-{kind}")) for kind in ("gif", "animation")]
         assert [picture.format for picture in pictures] == ["GIF", "PNG"]
         assert [picture.n_frames for picture in pictures] == [10, 10]
         assert pictures[0].info["loop"] == 0
@@ -141,15 +145,15 @@ def test_one_step_is_a_picture_with_its_seed_and_its_curve(browser, address):
         page.add_init_script(KEPT)
         mini(page, address, 12)
         scrub(page, 7)
-        picture = Image.open(BytesIO(download(page, "#save-png").read_bytes()))
+        picture = opened(download(page, "#save-png"))
         told = f"letgo: sudoku-mini, seed 0, step 7 of 12; {page.url}"
         assert picture.text["Description"] == told
         svg = page.evaluate("svgs.at(-1)")
         assert svg.count("step 7 of 12, seed 0") == 2
         curves = [points.split() for points in re.findall(r'<polyline points="([^"]*)"', svg)]
         assert [len(points) for points in curves] == [7, 7]
-        width, height = (float(size) for size in re.search(r'width="(\d+)" height="(\d+)"', svg).groups())
-        assert picture.size == (2 * width, 2 * height)
+        [size] = re.findall(r'^<svg [^>]*width="(\d+)" height="(\d+)"', svg)
+        assert picture.size == tuple(2 * int(side) for side in size)
         pixels = np.asarray(picture.convert("RGB")).astype(int)
         ink, ground = pixels.min(axis=(0, 1)), pixels[2, 2]
         for points in curves:  # each point of the curve is drawn
