@@ -33,6 +33,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "sweep": "train and measure a grid of settings, on this machine or a cluster; only what is missing",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
+    "analyze": "look into a model: one of the paper's diagnostics as JSON and as a picture",
     "reproduce": "measure the paper's tables and write the pages of results",
     "app": "serve a page where two samplers run side by side",
     "data": "make, fetch and check data files",
@@ -40,7 +41,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
 }
 
 # Work that says what it does.
-LONG = ("solve", "generate", "train", "evaluate", "tune", "reproduce", "complete", "sweep")
+LONG = ("solve", "generate", "train", "evaluate", "tune", "analyze", "reproduce", "complete", "sweep")
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
