@@ -33,12 +33,14 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
     "reproduce": "measure the paper's tables and write the pages of results",
+    "export": "write a model's network as an ONNX file",
     "app": "serve a page where two samplers run side by side",
     "data": "make, fetch and check data files",
     "completion": "print a script that completes these words in a shell",
 }
 
-LONG = ("solve", "generate", "train", "evaluate", "tune", "reproduce", "complete")  # work that says what it does
+# Work that says what it does.
+LONG = ("solve", "generate", "train", "evaluate", "tune", "reproduce", "complete", "export")
 
 EPILOG = """examples:
   letgo solve                                          a built-in puzzle, drawn as a board
