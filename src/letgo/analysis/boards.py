@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-INK, CLUE, BROKEN, GRID, PATH, WALL = "#1f3d6b", "#111111", "#f2b8a8", "#b9b4a8", "#3a9ad0", "#3b3b3b"
+INK, CLUE, BROKEN, GRID, PATH, WALL = "#1f3d6b", "#111111", "#f0a590", "#b9b4a8", "#3a9ad0", "#3b3b3b"
 WASH = "#ece9e2"  # behind a clue
 ENDS = {2: "#5b8c5a", 3: "#b3541e"}  # a maze's start and goal
 
@@ -32,7 +32,7 @@ def _letters(axis: Any, scene: Scene, board: Board) -> None:
     for cell, symbol in enumerate(board["symbols"]):
         y, x = divmod(cell, columns)
         _wash(axis, x, y, scene["given"][cell], cell in board["broken"])
-        letter = scene["letters"][symbol] if 0 <= symbol < len(scene["letters"]) else "?"
+        letter = scene["letters"][symbol] if 0 <= symbol < len(scene["letters"]) else ""
         _text(axis, x, y, letter, scene["given"][cell], board["certainty"][cell], size)
     _lines(axis, scene)
 
@@ -80,7 +80,7 @@ def _alpha(certainty: float) -> float:
     return min(1.0, 0.12 + 0.88 * max(0.0, certainty))
 
 
-def _square(axis: Any, x: float, y: float, colour: str, alpha: float = 1.0, edge: str = "none") -> None:
+def _square(axis: Any, x: int, y: int, colour: str, alpha: float = 1.0, edge: str = "none") -> None:
     from matplotlib.patches import Rectangle
 
     inner = 0.0 if edge == "none" else 0.08
@@ -88,12 +88,12 @@ def _square(axis: Any, x: float, y: float, colour: str, alpha: float = 1.0, edge
     axis.add_patch(Rectangle(place, side, side, facecolor=colour, edgecolor=edge, alpha=alpha, lw=0.9))
 
 
-def _wash(axis: Any, x: float, y: float, given: bool, broken: bool) -> None:
+def _wash(axis: Any, x: int, y: int, given: bool, broken: bool) -> None:
     if broken or given:
         _square(axis, x, y, BROKEN if broken else WASH)
 
 
-def _text(axis: Any, x: float, y: float, letter: str, given: bool, certainty: float, size: float) -> None:
+def _text(axis: Any, x: int, y: int, letter: str, given: bool, certainty: float, size: float) -> None:
     weight, colour = ("bold", CLUE) if given else ("normal", INK)
     where = {"ha": "center", "va": "center", "fontsize": size, "color": colour, "weight": weight}
     axis.text(x + 0.5, y + 0.52, letter, alpha=1.0 if given else _alpha(certainty), **where)

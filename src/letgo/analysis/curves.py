@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from torch import nn
 
 from letgo.analysis import Report
 from letgo.analysis.drawing import caption, panels
 from letgo.analysis.study import Study
 from letgo.analysis.sweep import LINES, curve, measured, tell
-from letgo.errors import LetgoError
 from letgo.runs import Run
 from letgo.solver import Solver
 
@@ -22,19 +24,22 @@ __all__ = ["plot", "run", "tell"]
 
 def run(study: Study) -> Report:
     """Of each kept checkpoint its average, as `letgo train` leaves it beside the raw weights."""
-    whole = study.solver
-    run = None if whole.folder is None else Run(whole.folder, whole.config)
-    steps = sorted({step for step, kind in run.candidates() if kind == "ema"}) if run else []
-    if run is None or not steps:
-        raise LetgoError(
-            f"{whole.config.name} has no kept checkpoints; curves are of a run folder that `letgo train --keep` filled"
-        )
-    rows = []
-    for step in steps:
-        study.model = Solver(whole.config, run.network(step, "ema"), whole.device, whole.folder, threads=whole.threads)
+    whole, rows = study.solver, []
+    for step, network in checkpoints(whole):
+        study.model = Solver(whole.config, network, whole.device, whole.folder, threads=whole.threads)
         rows += [{**row, "training_steps": step} for row in measured(study, [study.sampler(rule) for rule in RULES])]
     study.model = whole
     return {"rows": rows, "simple_weight": whole.config.simple_weight, "options": whole.config.objective_options}
+
+
+def checkpoints(solver: Solver) -> Iterator[tuple[int, nn.Module]]:
+    """Steps and networks in order; of a model without kept checkpoints the model itself is the only point."""
+    run = None if solver.folder is None else Run.load(solver.folder)
+    steps = sorted({step for step, kind in run.candidates() if kind == "ema"}) if run else []
+    if run and steps:
+        yield from ((step, run.network(step, "ema")) for step in steps)
+    else:
+        yield int(solver.card.get("steps", solver.config.steps)), solver.network
 
 
 def plot(reports: list[Report]) -> Figure:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
+MOST = 5000  # steps of one run
 RUNS = 3  # the instances in equal parts, other clues in each: Table 10's standard errors are over such runs
 LINES = {
     "ddpm": "#b3541e", "tweedie": "#1f6f8b", "resample": "#5b8c5a", "euler": "#8a6fb0", "heun": "#c28f2c",
@@ -63,7 +64,7 @@ def untuned(study: Study) -> list[str]:
     return [rule for rule, kind in RULES.items() if rule in fits and not kind.takes]
 
 
-def with_steps(samplers: list[Sampler], steps: tuple[int, ...]) -> list[Sampler]:
+def with_steps(samplers: list[Sampler], steps: Sequence[int]) -> list[Sampler]:
     return [replace(sampler, steps=count) for sampler in samplers for count in steps]
 
 
@@ -82,9 +83,10 @@ def tell(report: Report) -> str:
     return "\n".join(map(line, report["rows"]))
 
 
-def span(steps: Sequence[int]) -> str:
-    """`25 to 5000`, as a picture's caption has it."""
-    return " to ".join(dict.fromkeys(str(end) for end in (min(steps), max(steps))))
+def counts(study: Study, factors: Sequence[float]) -> list[int]:
+    """So many times the model's own steps (or --steps), 1 at least and MOST at most; a quick look goes no further."""
+    quick = [factor for factor in factors if factor <= 1 or not study.wish.quick]
+    return sorted({min(max(1, round(factor * study.steps)), MOST) for factor in quick})
 
 
 def by_setting(rows: list[Report], name: str) -> dict[str, list[Report]]:
@@ -97,7 +99,7 @@ def by_setting(rows: list[Report], name: str) -> dict[str, list[Report]]:
     return {label: sorted(line, key=lambda row: at(row, name)) for label, line in lines.items()}
 
 
-def at(row: Report, name: str) -> float:
+def at(row: Report, name: str) -> float | int:
     """The number on the horizontal axis: steps, calls, or a setting, which may be left at its usual value."""
     return row[name] if name in row else row["settings"].get(name, USUAL[name])
 
@@ -120,11 +122,14 @@ def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool =
         axis.set_xlabel(label)
         axis.legend(frameon=False)
     axes[0].set_ylabel("share of valid boards")
-    caption(figure, reports)
+    told = {"steps"} if name in ("steps", "calls") else set()  # the axis tells them
+    caption(figure, [{key: value for key, value in report.items() if key not in told} for report in reports])
     return figure
 
 
-def curve(axis: Any, rows: list[Report], x: list[float], label: str, colour: str, dashed: bool = False) -> None:
+def curve(
+    axis: Any, rows: list[Report], x: Sequence[float | int], label: str, colour: str, dashed: bool = False
+) -> None:
     """A line through the rates with their 95% intervals."""
     dash = "--" if dashed else "-"
     axis.plot(x, [row["validity"]["value"] for row in rows], dash, marker="o", ms=3, color=colour, label=label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -73,15 +73,17 @@ def frames(piece: Piece, sampler: Sampler, steps: list[int]) -> list[Report]:
 
 def board_of(piece: Piece, x: State, t: float | None) -> Report:
     """Symbols, how sure they are, and which cells break a rule; a state has a time, a proposal none."""
-    solver, path = piece.solver, piece.solver.path
+    solver, path = piece.solver, cast(Any, piece.solver.path)
     if path.family != "gaussian" or (t is None and solver.codec.one_hot):
         chances = x[..., : solver.task.symbols].float().clamp(0, 1)
     else:
-        time: Any = torch.full((1, 1, 1), t or 0.0)
+        time = torch.full((1, 1, 1), t or 0.0)
         spread = SURE if t is None else max(float(path.beta(time)), 1e-3)
         alpha = 1.0 if t is None else float(path.alpha(time))
         chances = symbol_chances(x, solver.codec, solver.task.symbols, alpha, spread)
     board = piece.decode(x)
+    if path.family != "gaussian" and t is not None:  # a masked cell has no symbol yet
+        board = board.where(chances[: piece.count].amax(-1).cpu() > 0, -1)
     broken = solver.task.violations(board, piece.rows)[0].nonzero().flatten().tolist()
     certainty = [round(float(c), 2) for c in chances[0].amax(-1).nan_to_num(0.0)]
     return {"symbols": board[0].tolist(), "certainty": certainty, "broken": broken}
