@@ -77,10 +77,30 @@ def test_a_table_of_the_cosine_path_is_nearly_that_path() -> None:
     assert_close(table.x0_from_velocity(x0, noise, at(0)), x0)
 
 
-@pytest.mark.parametrize("numbers", [[], [0.5, 0.9], [1.0, 0.5], [0.9, -0.1], [0.9, math.nan], [[0.9, 0.5]]])
+@pytest.mark.parametrize(
+    "numbers", [[], [0.5, 0.9], [1.0, 0.5], [0.9, -0.1], [0.9, 0.5, -0.1], [0.5, 0.5], [0.9, math.nan], [[0.9, 0.5]]]
+)
 def test_a_table_that_is_no_schedule_is_refused(numbers: list[float]) -> None:
     with pytest.raises(LetgoError, match="must be one row of numbers that fall"):
         TablePath(torch.tensor(numbers))
+
+
+def test_a_table_may_have_one_step_or_end_in_pure_noise() -> None:
+    assert_close(TablePath([0.5]).alpha(at(1.0)) ** 2, at(0.5))
+    assert_close(TablePath([0.5, 0.0]).alpha(at(1.0)), at(0.0))
+
+
+def test_flow_matching_networks_count_time_in_thousandths() -> None:
+    assert LinearPath().timestep(at(0.25)).tolist() == [250.0]
+
+
+def test_without_noise_there_is_none_to_find_and_nothing_to_learn_from_it(path: GaussianPath) -> None:
+    """At t = 0 the state is x0; a division by its beta of 0 would show in the gradient, if not in the value."""
+    x0 = random_states(1).requires_grad_()
+    eps = path.eps(2 * x0, x0, at(0.0))
+    assert_close(eps, torch.zeros_like(eps))
+    (gradient,) = torch.autograd.grad(eps.sum(), x0)
+    assert bool(gradient.isfinite().all())
 
 
 def test_velocity_is_the_time_derivative_of_the_state(path: GaussianPath) -> None:
