@@ -4,6 +4,7 @@ kind that a program of one's own would register. Whatever gets a name in a regis
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path as File
 
 import numpy as np
@@ -427,7 +428,8 @@ def test_every_turn_is_algorithm_1(rule_name: str, soft_until: float) -> None:
         for i, snapshot in enumerate(trajectory(denoise, path, rule, times, clues, noise), start=1):
             t, s = times[i - 1].view(1, 1, 1), times[i].view(1, 1, 1)
             assert torch.equal(snapshot.x0_hat, denoise(x_t, t))
-            step = Transition(path, lambda x, t, c=clues, d=denoise: d(c.pin(x), t), x_t, snapshot.x0_hat, t, s)
+            denoise_pinned = partial(lambda clues, x, t: denoise(clues.pin(x), t), clues)
+            step = Transition(path, denoise_pinned, x_t, snapshot.x0_hat, t, s, clues.given)
             x_s = rule(step).sample(lambda purpose, i=i, n=noise, s=shape: n.normal(i, purpose, *s))
             x_t = clues.pin_at(x_s, s, path, noise.normal(i, PIN, *shape))
             assert torch.equal(snapshot.x, x_t)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from letgo.codecs import Codec
-from letgo.discrete import ancestral, confidence, remask
+from letgo.discrete import Confidence, Remask, ancestral, remdm
 from letgo.errors import LetgoError, unknown, whole_number
 from letgo.kernels import EulerMaruyama, Rule, Tempered, ddim, ddpm, euler, heun, resample, tweedie
 from letgo.paths import Path
@@ -21,6 +21,7 @@ class RuleKind:
 
     build: Callable[..., Rule]  # from the settings in `takes`
     takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
+    may_take: tuple[str, ...] = ()  # of order_noise: without it the rule is another
     calls: int = 1  # of the network, for each step
     family: str = "gaussian"  # of the path
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
@@ -34,7 +35,8 @@ class RuleKind:
     @property
     def settings(self) -> list[str]:
         """The settings of `Sampler` that change what it does."""
-        return [*self.takes, *(["variance"] if self.tempers and self.noisy else []), "soft_until"]
+        tempered = ["variance"] if self.tempers and self.noisy else []
+        return [*self.takes, *self.may_take, *tempered, "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
@@ -52,12 +54,14 @@ RULES: dict[str, RuleKind] = {
     "em": RuleKind(EulerMaruyama, ("sigma",)),
     "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
     "ancestral": plain(ancestral, family="absorbing", tempers=False),
-    "confidence": plain(confidence, family="absorbing", tempers=False),
-    "remask": plain(remask, family="absorbing", tempers=False),
+    "confidence": RuleKind(Confidence, (), ("order_noise",), family="absorbing", tempers=False),
+    "remask": RuleKind(Remask, (), ("order_noise",), family="absorbing", tempers=False),
+    "remdm": plain(remdm, family="absorbing", tempers=False),
 }
 
 
-SETTINGS = ("sigma", "tau_start", "variance", "soft_until")  # of a `Sampler`, beside its rule and steps
+USUAL = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None, "order_noise": None}
+SETTINGS = tuple(USUAL)  # of a `Sampler`, beside its rule and steps
 BEST = ("tweedie", "confidence")  # of each family
 
 
@@ -85,6 +89,7 @@ class Sampler:
     tau_start: float | None = None  # progress tau = 1 - t at which EM decay begins
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
     soft_until: float | None = None  # t* of soft pinning; None is always hard
+    order_noise: float | None = None  # chance in the order of cells instead of in their symbols
 
     def __post_init__(self) -> None:
         kind = rule_kind(self.rule)
@@ -92,7 +97,7 @@ class Sampler:
         for name in SETTINGS:
             if not isinstance(value := getattr(self, name), (int, float, type(None))):
                 raise LetgoError(f"{name} must be a number, got {value!r}")
-        values = {"sigma": self.sigma, "tau_start": self.tau_start}
+        values = {name: getattr(self, name) for name in ("sigma", "tau_start", "order_noise")}
         for name in kind.takes:
             if values[name] is None:
                 flags = " and ".join(f"--{name.replace('_', '-')}" for name in kind.takes)
@@ -101,8 +106,8 @@ class Sampler:
                     "or try --sigma 0.3 (em), --sigma 7 --tau-start 0.7 (em-decay)"
                 )
         for name, value in values.items():
-            if value is not None and name not in kind.takes:
-                takers = ", ".join(rule for rule, other in RULES.items() if name in other.takes)
+            if value is not None and name not in (*kind.takes, *kind.may_take):
+                takers = ", ".join(rule for rule, other in RULES.items() if name in (*other.takes, *other.may_take))
                 raise LetgoError(f"rule '{self.rule}' takes no {name}; only {takers} take it")
         if not 0 <= self.variance < math.inf:
             raise LetgoError(f"variance must be >= 0, got {self.variance}")
@@ -113,7 +118,7 @@ class Sampler:
 
     def build(self) -> Rule:
         kind = RULES[self.rule]
-        rule = kind.build(*(getattr(self, name) for name in kind.takes))
+        rule = kind.build(*(getattr(self, name) for name in (*kind.takes, *kind.may_take)))
         return rule if self.variance == 1.0 else Tempered(rule, self.variance)
 
     def times(self) -> Grid:
@@ -131,8 +136,7 @@ class Sampler:
     @property
     def settings(self) -> dict[str, float]:
         """The settings that are not the usual ones, as reports name them."""
-        usual = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None}
-        return {name: value for name, default in usual.items() if (value := getattr(self, name)) != default}
+        return {name: value for name, default in USUAL.items() if (value := getattr(self, name)) != default}
 
     def check(self, path: Path, codec: Codec) -> None:
         """A rule that does not fit a model is refused by the names of those that do."""

@@ -17,6 +17,8 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
             for setting in ("sigma", "tau_start")
         ]
         tempered = [rule for rule, kind in RULES.items() if kind.tempers]
+        ordered = [rule for rule, kind in RULES.items() if "order_noise" in kind.may_take]
+        conditions.append(_only("order_noise", {"type": "number"}, ordered, False))
         part["allOf"] = [*conditions, _only("variance", {"not": {"const": 1}}, tempered, False)]
     for part in (parts["TrajectoryRequest"], parts["RaceRequest"]):
         for items in (choice.get("items", {}) for choice in part["properties"]["rules"]["anyOf"]):

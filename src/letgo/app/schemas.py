@@ -39,6 +39,7 @@ class Settings(Strict):
     tau_start: Annotated[float, amount(1.0, "Progress 1 - t at which em-decay begins to fall")] | None = None
     variance: Annotated[float, amount(16.0, "Factor on the rule's variance (Figure 11)")] = 1.0
     soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None
+    order_noise: Annotated[float, amount(16.0, "Chance in the order of cells, not in their symbols")] | None = None
 
 
 class RuleSettings(Settings):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from letgo.solver import Solver
 
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
-RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
+RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask remdm"
 MOST = 10**9  # of any number that names no other bound
 MOST_STEPS = 10**6  # of a sampler
 
@@ -152,6 +152,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tau-start", type=real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall")
     parser.add_argument("--variance", type=real(0.0), default=1.0, help="factor on the rule's variance (Figure 11)")
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
+    text = "confidence, remask: the likeliest symbols, and Gumbel noise of this scale in the order of cells"
+    parser.add_argument("--order-noise", type=real(0.0), help=f"{text} (default: symbols are drawn)")
     device(parser)
     batch(parser)
     precision(parser, "of the network's products (auto: bf16 on a GPU, and in `solve` where the CPU has it; else fp32)")
@@ -175,7 +177,7 @@ def publish(report: dict[str, Any], args: argparse.Namespace, summary: Callable[
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
+    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until", "order_noise")}
 
 
 def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:

@@ -177,7 +177,7 @@ def _model_that_takes_over(args: argparse.Namespace, solver: Solver) -> str | No
     chosen = (
         args.model or args.no_verify or args.rule_given or args.steps or args.tries == 1 or args.precision != "auto"
     )
-    usual = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None}
+    usual = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None, "order_noise": None}
     return None if chosen or options.settings(args) != usual else solver.card.get("then")
 
 

@@ -19,6 +19,7 @@ export const SETTINGS = {
   tau_start: { label: "tau_start", min: 0, max: 1, step: "any" },
   variance: { label: "variance ×", min: 0, max: 16, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },
+  order_noise: { label: "order noise", min: 0, max: 16, step: "any" },
 };
 export const VIEWS = ["p", "marks", "x", "both"];
 const SIDES = ["a", "b"];
