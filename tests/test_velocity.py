@@ -13,6 +13,7 @@ from letgo.codecs import OneHot
 from letgo.engines.cpu import PackedTransformer, available
 from letgo.engines.network import FastTransformer
 from letgo.engines.plain import Plain
+from letgo.models.transformer import Transformer
 from letgo.models.velocity import VelocityTransformer
 from letgo.objectives import Batch, VelocityLoss
 from letgo.paths import CosinePath, LinearPath
@@ -55,8 +56,9 @@ def test_the_loss_is_the_squared_error_of_eps_minus_x0(mini_boards: Tensor) -> N
     boards, v = mini_boards[:20], torch.tensor([0.3, 0.1, -0.2, 0.6])
     x0 = OneHot(4).encode(boards)
     given = torch.rand(20, 16, generator=torch.Generator().manual_seed(0)) < 0.3
+    network = constant(v)
     torch.manual_seed(3)
-    term = VelocityLoss()(constant(v), PATH, Batch(boards, x0, Clues(x0, given)))["loss"]
+    term = VelocityLoss()(network, PATH, Batch(boards, x0, Clues(x0, given)))["loss"]
     torch.manual_seed(3)
     torch.rand(20, 1, 1)
     eps = torch.randn_like(x0)
@@ -67,10 +69,8 @@ def test_the_loss_is_the_squared_error_of_eps_minus_x0(mini_boards: Tensor) -> N
 def test_on_any_path_it_is_the_error_of_x0_with_the_weight_of_its_docstring(mini_boards: Tensor) -> None:
     x0 = OneHot(4).encode(mini_boards[:30])
     batch, shift = Batch(mini_boards[:30], x0, Clues.none(x0)), torch.full((4,), 0.1)
-    for path, weight in (
-        (PATH, lambda t: t**-2),
-        (CosinePath(), lambda t: (torch.pi / 2 / torch.sin(torch.pi / 2 * t)) ** 2),
-    ):
+    half_pi = torch.pi / 2
+    for path, weight in ((PATH, lambda t: t**-2), (CosinePath(), lambda t: (half_pi / torch.sin(half_pi * t)) ** 2)):
         torch.manual_seed(5)
         term = VelocityLoss()(lambda x_t, t, context: x0 + shift, path, batch)["loss"]
         torch.manual_seed(5)
@@ -84,6 +84,7 @@ def test_fused_and_packed_twins_answer_alike(name: str) -> None:
     config = replace(PRESETS[name], task_options={"box": 2}, network_options={"depth": 2, "dropout": 0.0})
     torch.manual_seed(0)
     network = config.build_model().eval()
+    assert isinstance(network, Transformer)
     x, t = torch.rand(3, 16, config.build_codec().dim), torch.rand(1, 1, 1)
     with torch.no_grad():
         expected = network(x, t.expand(3, 1, 1))

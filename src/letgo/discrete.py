@@ -197,6 +197,9 @@ class Categorical:
     open cells at a pace of its own.
     """
 
+    timeless: ClassVar[bool] = True
+    time: Any
+
     def __init__(self, *sizes: Any, **options: Any):
         super().__init__(*sizes, **options)
         self.time.frequencies.zero_()
