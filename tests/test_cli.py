@@ -626,7 +626,7 @@ def test_help_does_not_wait_for_torch() -> None:
 
 
 def test_it_runs_as_a_module_from_the_source_tree(tmp_path: Path) -> None:
-    done = python("-m", "letgo", "solve", "--model", str(tmp_path / "none"), "1")
+    done = python("-m", "letgo", "solve", "--model", str(tmp_path / "none"), "1", "--quiet")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("letgo: unknown model or run folder")
@@ -656,7 +656,7 @@ sys.exit(subprocess.run(["sh", "-c", '"$0" -m letgo {words}', sys.executable]).r
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 @pytest.mark.parametrize(
-    ("words", "environment"), [(f"solve sudoku-mini {DONE}", {}), ("models --json", {"PYTHONUNBUFFERED": "1"})]
+    ("words", "environment"), [(f"solve sudoku-mini {DONE} --quiet", {}), ("models --json", {"PYTHONUNBUFFERED": "1"})]
 )
 def test_a_full_disk_is_said_in_a_line_and_is_no_unsolved_puzzle(words: str, environment: dict[str, str]) -> None:
     done = through_shell(f"{words} >/dev/full", **environment)
@@ -672,7 +672,7 @@ def test_a_closed_output_is_said_in_a_line(words: str) -> None:
 
 
 def test_an_encoding_that_cannot_draw_is_said_in_a_line() -> None:
-    done = python("-m", "letgo", "solve", "sudoku-mini", DONE, "--show", PYTHONIOENCODING="ascii")
+    done = python("-m", "letgo", "solve", "sudoku-mini", DONE, "--show", "--quiet", PYTHONIOENCODING="ascii")
     assert done.returncode == 2
     assert done.stderr.startswith("letgo: the output's encoding, ascii, has no ")
     assert done.stderr.count("\n") == 1
@@ -686,7 +686,7 @@ def test_what_nobody_can_read_on_stderr_does_not_change_the_exit_code() -> None:
 
 
 def test_a_closed_input_is_said_in_a_line_and_only_where_it_is_read(tmp_path: Path) -> None:
-    done = through_shell("solve sudoku-mini --file - <&-")
+    done = through_shell("solve sudoku-mini --file - --quiet <&-")
     assert done.returncode == 2
     assert done.stderr == "letgo: standard input: it is closed; pipe the puzzles in, or name a file\n"
     (tmp_path / "puzzles.txt").write_text(DONE)

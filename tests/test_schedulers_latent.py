@@ -1,4 +1,4 @@
-"""Our schedulers in pipelines of Stable Diffusion, tiny and untrained. They need transformers, which no extra has."""
+"""Our schedulers in pipelines of Stable Diffusion, tiny and untrained. They need transformers, of the dev extra."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 from letgo.schedulers import EMDecayScheduler, TweedieReprojectionScheduler
 
+pytestmark = pytest.mark.extras
 pytest.importorskip("transformers", reason="pipelines of Stable Diffusion are there where transformers is")
 
 

@@ -36,7 +36,8 @@ class RuleKind:
     def settings(self) -> list[str]:
         """The settings of `Sampler` that change what it does."""
         tempered = ["variance"] if self.tempers and self.noisy else []
-        return [*self.takes, *self.may_take, *tempered, "soft_until"]
+        led = ["ahead"] if self.family == "gaussian" else []
+        return [*self.takes, *self.may_take, *tempered, *led, "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
@@ -60,8 +61,11 @@ RULES: dict[str, RuleKind] = {
 }
 
 
-USUAL = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None, "order_noise": None}
-SETTINGS = tuple(USUAL)  # of a `Sampler`, beside its rule and steps
+# The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
+USUAL = {
+    "sigma": None, "tau_start": None, "variance": 1.0, "ahead": 0.0, "soft_until": None, "order_noise": None
+}  # fmt: skip
+SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
 
 
@@ -88,6 +92,7 @@ class Sampler:
     sigma: float | None = None
     tau_start: float | None = None  # progress tau = 1 - t at which EM decay begins
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
+    ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
     soft_until: float | None = None  # t* of soft pinning; None is always hard
     order_noise: float | None = None  # chance in the order of cells instead of in their symbols
 
@@ -113,6 +118,10 @@ class Sampler:
             raise LetgoError(f"variance must be >= 0, got {self.variance}")
         if self.variance != 1.0 and not kind.tempers:
             raise LetgoError(f"rule '{self.rule}' has no variance to multiply; leave variance out")
+        if not 0 <= self.ahead < math.inf:
+            raise LetgoError(f"ahead must be >= 0, got {self.ahead}")
+        if self.ahead and "ahead" not in kind.settings:
+            raise LetgoError(f"rule '{self.rule}' takes no ahead; only rules of Gaussian paths do")
         if self.soft_until is not None and math.isnan(self.soft_until):
             raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
 
@@ -123,6 +132,11 @@ class Sampler:
 
     def times(self) -> Grid:
         return uniform_grid(self.steps)
+
+    @property
+    def lead(self) -> float:
+        """By how much less than t the network is told: `ahead` steps of the equidistant grid."""
+        return self.ahead / self.steps
 
     @property
     def calls_per_step(self) -> int:

@@ -9,7 +9,15 @@ SHELLS = {
     "zsh": "add `source <(letgo completion zsh)` to ~/.zshrc, after compinit",
     "fish": "letgo completion fish > ~/.config/fish/completions/letgo.fish",
 }
-NAMED = {"solve": "models", "generate": "models", "evaluate": "models", "tune": "models", "train": "presets"}
+NAMED = {
+    "solve": "models",
+    "generate": "models",
+    "evaluate": "models",
+    "analyze": "models",
+    "export": "models",
+    "tune": "models",
+    "train": "presets",
+}
 
 BASH = """_letgo() {
   local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}" words=""

@@ -6,12 +6,15 @@
 import { dress, el, say } from "./svg.js";
 import { layout } from "./graph-layout.js";
 
-const shown = (view) => (view === "x" || view === "both" ? "x" : "p");
+export const shown = (view) => (view === "x" || view === "both" ? "x" : "p");
 const level = (certainty) => Math.min(7, Math.floor(certainty / 4.5));
+/** How warm a cell is: minus the log-probability of its symbol, from 0 (.9 and more) to 7 (a ninth and less). */
+const doubt = (certainty) => Math.min(7, Math.round(-3.2 * Math.log(Math.max(1, certainty) / 35)));
 const FLASH = 0.02; // of the run: how long a change of mind is lit
 
-/** How a cell looks: ink by certainty, ground by certainty (state) or by how long the proposal has held (proposal). */
+/** How a cell looks: ink by certainty, ground by certainty (state), by how long the proposal has held, or by doubt. */
 function look(frame, view, i, more) {
+  if (view === "heat") return `h${doubt(frame.pc[i])}${frame.pbad[i] ? " bad" : ""}`;
   const key = shown(view), sure = level(frame[key + "c"][i]), held = frame.step - frame.since[i], steps = more?.steps ?? frame.step;
   const flash = key === "p" && frame.step > 1 && frame.since[i] > 1 && held <= Math.max(0, FLASH * steps - 1);
   const ground = key === "x" ? sure : Math.min(sure + 1, 7, Math.floor((16 * held) / steps));
@@ -229,7 +232,8 @@ function graphBoard(model, puzzle) {
       const sure = Math.min(frame[key + "c"][i * n + j], frame[key + "c"][j * n + i]);
       const bad = frame[key + "bad"][i * n + j] || frame[key + "bad"][j * n + i];
       const flash = key === "p" && / flash/.test(look(frame, view, i * n + j, more)) ? " flash" : "";
-      dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} c${level(sure)}${bad ? " bad" : ""}${flash}`);
+      const ink = view === "heat" ? `h${doubt(sure)}` : `c${level(sure)}`;
+      dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} ${ink}${bad ? " bad" : ""}${flash}`);
     }
     for (const [i, j, node] of echoes) dress(node, frame && view === "both" && joined(frame.p, i, j) ? "echo on" : "echo");
     nodes.forEach((node, i) => dress(node, `node k${own[i] % 8}${frame && frame[key + "bad"][i * n + i] ? " bad" : ""}`));

@@ -1,14 +1,9 @@
-// What can be taken away: the run as JSON, and as an animated PNG that any browser plays. Made here, without a server.
+// Pictures of a run: one step as SVG or PNG, the whole as an animated PNG or GIF. Made here, without a server; the page
+// fetches this file when a picture is first asked for.
 
-import { makeBoard } from "./boards.js";
-
-export function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
+import { makeBoard, shown } from "./boards.js";
+import { animatedGif } from "./gif.js";
+import { animatedPng, bytesOf, describedPng } from "./png.js";
 
 const COPIED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "font-weight",
   "font-family", "text-anchor", "dominant-baseline", "display"];
@@ -26,10 +21,8 @@ function styled(svg, size) {
   return copy;
 }
 
-async function picture(svg, size) {
-  const copy = styled(svg, size);
-  const image = new Image(size, size);
-  const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+async function picture(blob) {
+  const image = new Image(), url = URL.createObjectURL(blob);
   image.src = url;
   try { await image.decode(); } finally { URL.revokeObjectURL(url); }
   return image;
@@ -38,7 +31,7 @@ async function picture(svg, size) {
 /** Both boards of one step, as one SVG with titles, seed and curves. */
 export function stepPicture(run, boards, step, view) {
   const size = 360, gap = 24, top = 58, low = 90, width = 2 * size + 3 * gap, height = top + size + low;
-  const style = getComputedStyle(document.body), ink = style.color, key = view === "x" || view === "both" ? "xcount" : "pcount";
+  const style = getComputedStyle(document.body), ink = style.color, key = `${shown(view)}count`;
   const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
   const sides = boards.map((board, i) => {
     const left = gap + i * (size + gap), copy = styled(board.svg, size), frames = run.frames[i].slice(0, Math.max(1, step)), high = run.highest(key);
@@ -55,11 +48,18 @@ export function stepPicture(run, boards, step, view) {
   return new Blob([text], { type: "image/svg+xml" });
 }
 
+/** The same as a PNG, at twice the size; what it shows is written into the file as well. */
+export async function stepPng(run, boards, step, view, description) {
+  const image = await picture(stepPicture(run, boards, step, view)), canvas = Object.assign(document.createElement("canvas"), { width: 2 * image.width, height: 2 * image.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return describedPng(await bytesOf(canvas), description);
+}
+
 /** Draws both sides of a run at chosen steps, on boards of its own: the page may go on meanwhile. */
-export async function animation(run, puzzle, view, captions, progress) {
+export async function animation(kind, run, puzzle, view, captions, progress) {
   const size = 360, gap = 24, top = 58, width = 2 * size + 3 * gap, height = top + size + gap, steps = run.reached;
   const canvas = Object.assign(document.createElement("canvas"), { width, height });
-  const context = canvas.getContext("2d"), page = getComputedStyle(document.documentElement);
+  const context = canvas.getContext("2d", { willReadFrequently: kind === "gif" }), page = getComputedStyle(document.documentElement);
   const colour = (name) => { context.fillStyle = getComputedStyle(document.querySelector(name)).color; };
   const background = getComputedStyle(document.body).backgroundColor;
   const holder = document.createElement("div"), boards = run.frames.map(() => makeBoard(run.card, puzzle));
@@ -82,69 +82,12 @@ export async function animation(run, puzzle, view, captions, progress) {
         colour(".hint");
         context.font = `14px ${page.getPropertyValue("--sans")}`;
         context.fillText(note, left, 47, size);
-        context.drawImage(await picture(board.svg, size), left, top);
+        context.drawImage(await picture(new Blob([new XMLSerializer().serializeToString(styled(board.svg, size))], { type: "image/svg+xml" })), left, top);
       }
-      const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-      frames.push({ bytes: new Uint8Array(await blob.arrayBuffer()), delay: step === steps ? 2500 : 80 });
+      const delay = step === steps ? 2500 : 80;
+      frames.push(kind === "gif" ? { pixels: context.getImageData(0, 0, width, height).data, delay } : { bytes: await bytesOf(canvas), delay });
       progress(frames.length / (wanted.length + 1));
     }
   } finally { holder.remove(); }
-  return animatedPng(frames);
-}
-
-const TABLE = Uint32Array.from({ length: 256 }, (_, n) => {
-  let c = n;
-  for (let k = 0; k < 8; k++) c = c & 1 ? 0xedb88320 ^ (c >>> 1) : c >>> 1;
-  return c >>> 0;
-});
-
-function crc32(bytes) {
-  let c = 0xffffffff;
-  for (const b of bytes) c = TABLE[(c ^ b) & 255] ^ (c >>> 8);
-  return (c ^ 0xffffffff) >>> 0;
-}
-
-function chunk(type, data) {
-  const bytes = new Uint8Array(12 + data.length), view = new DataView(bytes.buffer);
-  view.setUint32(0, data.length);
-  bytes.set(new TextEncoder().encode(type), 4);
-  bytes.set(data, 8);
-  view.setUint32(8 + data.length, crc32(bytes.subarray(4, 8 + data.length)));
-  return bytes;
-}
-
-function* chunksOf(png) {
-  const view = new DataView(png.buffer);
-  for (let at = 8; at < png.length;) {
-    const length = view.getUint32(at);
-    yield [String.fromCharCode(...png.subarray(at + 4, at + 8)), png.subarray(at + 8, at + 8 + length)];
-    at += 12 + length;
-  }
-}
-
-const words = (size, ...writes) => {
-  const view = new DataView(new ArrayBuffer(size));
-  for (const [bits, at, value] of writes) bits === 32 ? view.setUint32(at, value) : view.setUint16(at, value);
-  return new Uint8Array(view.buffer);
-};
-
-/** The frames' own compressed pictures, bound into one file (the APNG part of the PNG standard, third edition). */
-function animatedPng(frames) {
-  const header = [...chunksOf(frames[0].bytes)].find(([type]) => type === "IHDR")[1];
-  const size = new DataView(header.buffer, header.byteOffset), width = size.getUint32(0), height = size.getUint32(4);
-  const parts = [frames[0].bytes.slice(0, 8), chunk("IHDR", header), chunk("acTL", words(8, [32, 0, frames.length], [32, 4, 0]))];
-  let number = 0;
-  frames.forEach(({ bytes, delay }, i) => {
-    parts.push(chunk("fcTL", words(26, [32, 0, number++], [32, 4, width], [32, 8, height], [16, 20, delay], [16, 22, 1000])));
-    for (const [type, data] of chunksOf(bytes)) {
-      if (type !== "IDAT") continue;
-      if (i === 0) { parts.push(chunk("IDAT", data)); continue; }
-      const numbered = new Uint8Array(4 + data.length);
-      new DataView(numbered.buffer).setUint32(0, number++);
-      numbered.set(data, 4);
-      parts.push(chunk("fdAT", numbered));
-    }
-  });
-  parts.push(chunk("IEND", new Uint8Array()));
-  return new Blob(parts, { type: "image/png" });
+  return kind === "gif" ? animatedGif(frames, width, height) : animatedPng(frames);
 }

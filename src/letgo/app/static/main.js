@@ -1,13 +1,11 @@
 // The page. There is one state (state.js) and one way to a new setting (`change`), which ends what it no longer describes.
 
 import { get, post, stream } from "./api.js";
-import { clues, makeBoard } from "./boards.js";
+import { takeAway } from "./away.js";
+import { clues, makeBoard, shown } from "./boards.js";
 import { cellPanel, probabilities } from "./cell.js";
 import { byId, fillModels, fillSides, make, theme, wholeNumber } from "./controls.js";
 import { blank, drawable, drawn, help, makeEditor, named, padKeys, tidy } from "./editor.js";
-import { animation, save, stepPicture } from "./export.js";
-import { asCommand, asPython, boardText } from "./take.js";
-import { replay } from "./replay-page.js";
 import { Player } from "./player.js";
 import { Race } from "./race.js";
 import { Run } from "./run.js";
@@ -284,7 +282,7 @@ function showStep(step, playing) {
   byId("where").textContent = run ? `step ${step} of ${total}, t = ${(1 - step / total).toFixed(3)}` : `${total} ${total === 1 ? "step" : "steps"}`;
   byId("play").classList.toggle("playing", playing);
   byId("play").setAttribute("aria-label", playing ? "Pause" : "Play");
-  for (const id of ["first", "back", "play", "forward", "last", "save-json", "save-animation", "save-frame", "save-page"]) byId(id).disabled = !run?.reached;
+  for (const id of ["first", "back", "play", "forward", "last", ...["page", "gif", "animation", "json", "png", "frame"].map((name) => `save-${name}`)]) byId(id).disabled = !run?.reached;
   byId("copy-board").disabled = run?.state !== "done" || !run.verdicts.some((v) => v?.valid);
   byId("tour-start").disabled = run?.state !== "done";
   for (const i of SIDES) showSide(i, step, playing);
@@ -296,7 +294,7 @@ function showStep(step, playing) {
 function showSide(i, step, playing) {
   const board = page.boards[i], { run, setting } = state, chosen = card(), frames = run?.frames[i] ?? [];
   if (!board) return;
-  const frame = frames[step - 1] ?? null, name = setting.view === "p" || setting.view === "marks" ? "pcount" : "xcount";
+  const frame = frames[step - 1] ?? null, name = `${shown(setting.view)}count`;
   board.draw(frame, setting.view, { steps: run?.steps, cell: tour.cell ?? state.cell, chances: run?.chances?.[i][step - 1] });
   const minds = frame ? `${frame.minds} changes of mind` : "";
   byId(`now-${i}`).textContent = frame ? `${broken(chosen, frame[name])} · ${minds}` : run ? "the puzzle, before the first step" : "\u00a0";
@@ -407,31 +405,6 @@ function watch(result) {
   byId("stage").scrollIntoView({ block: "start" });
 }
 
-// ---- to take away
-
-async function saveAnimation() {
-  const note = byId("take-message"), { run, setting: { view } } = state, key = view === "x" || view === "both" ? "xcount" : "pcount";
-  const captions = (i, frame) => [sideName(run.setting, i), `step ${frame.step} of ${run.steps} · ${broken(run.card, frame[key])}`];
-  const progress = (share) => { note.textContent = `Drawing: ${Math.round(100 * share)}%`; };
-  try {
-    save(await animation(run, drawn(run.card, run.setting.puzzle), view, captions, progress), `letgo-${run.setting.seed}.png`);
-    note.textContent = "Saved; any browser plays it.";
-  } catch (error) { note.textContent = `This browser could not draw it (${error.message}).`; }
-}
-
-function saveJson() {
-  const { run } = state, content = { ...run.opening, link: location.href, frames: run.raw, verdicts: run.verdicts };
-  save(new Blob([JSON.stringify(content)], { type: "application/json" }), `letgo-${run.setting.seed}.json`);
-  byId("take-message").textContent = "Saved.";
-}
-
-async function copy(text, done, otherwise) {
-  try {
-    await navigator.clipboard.writeText(text);
-    byId("take-message").textContent = done;
-  } catch { byId("take-message").textContent = otherwise; }
-}
-
 // ---- wiring
 
 function chooseModel(name) {
@@ -499,16 +472,7 @@ function listenToTheStage(on) {
   on("last", "click", () => player.seek(player.available));
   on("scrub", "input", (e) => player.seek(Number(e.target.value)));
   on("speed", "input", speed);
-  on("save-json", "click", saveJson);
-  on("save-animation", "click", saveAnimation);
-  on("link", "click", () => copy(location.href, "The link is on the clipboard.", "Copy it from the address bar: it holds the whole setting."));
-  on("copy-board", "click", () => copy(boardText(state.run), "The final board is on the clipboard.", "This browser does not let a page copy."));
-  on("copy-command", "click", () => copy(asCommand(state.setting, steps()), "The command is on the clipboard.", asCommand(state.setting, steps())));
-  on("copy-python", "click", () => copy(asPython(state.setting, steps()), "The Python is on the clipboard.", "This browser does not let a page copy."));
-  on("save-frame", "click", () => save(stepPicture(state.run, page.boards, player.step, state.setting.view), `letgo-${state.run.setting.seed}-step-${player.step}.svg`));
-  on("save-page", "click", async () => {
-    try { save(await replay(state.run), `letgo-${state.run.setting.seed}.html`); byId("take-message").textContent = "Saved: one file that plays anywhere."; } catch (error) { byId("take-message").textContent = error.message; }
-  });
+  takeAway((id, handler) => on(id, "click", handler), () => page.boards, () => player.step);
   on("tour-start", "click", () => { player.pause(); tour.start(state.run, state.check); });
   on("cell-row", "change", nameCell);
   on("cell-column", "change", nameCell);

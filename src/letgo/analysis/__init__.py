@@ -1,0 +1,90 @@
+"""Why it works: the paper's diagnostics on any model. `letgo analyze --list` names what `ANALYSES` holds.
+
+An analysis is a module with three functions: `run(study)` measures and returns plain values, `plot(reports)` draws one
+or several of such reports, `tell(report)` says in a few lines what was found. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from letgo.errors import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from letgo.analysis.study import Study
+
+Report = dict[str, Any]  # plain values, as JSON has them
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One question about a model, or about samplers alone."""
+
+    name: str
+    shows: str  # one line
+    paper: str  # where it stands in the paper
+    module: str  # has run, plot and tell
+    count: int = 2000  # instances
+    quick: int = 16  # instances of a quick look
+    needs_model: bool = True
+
+    @property
+    def run(self) -> Callable[[Study], Report]:
+        return import_module(self.module).run
+
+    @property
+    def plot(self) -> Callable[[list[Report]], Figure]:
+        return import_module(self.module).plot
+
+    @property
+    def tell(self) -> Callable[[Report], str]:
+        return import_module(self.module).tell
+
+
+ANALYSES: dict[str, Analysis] = {
+    analysis.name: analysis
+    for analysis in (
+        Analysis(
+            "mechanism",
+            "what DDPM's anchor does: E_both, E_+, E_-, validity and violations of proposals and centers",
+            "Figs. 2, 7, 8",
+            "letgo.analysis.mechanism",
+        ),
+        Analysis(
+            "trajectory",
+            "one puzzle's states and proposals on their way through two rules, broken cells marked",
+            "App. P, Figs. 12 to 15; mazes as Fig. 3",
+            "letgo.analysis.trajectory",
+            count=64,
+        ),
+        Analysis(
+            "steps", "validity by the number of sampling steps", "App. M, Table 10", "letgo.analysis.steps", count=999
+        ),
+        Analysis(
+            "calls",
+            "validity by calls of the network, of every rule that has nothing to tune",
+            "ours",
+            "letgo.analysis.calls",
+        ),
+        Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", "letgo.analysis.variance"),
+        Analysis(
+            "ahead",
+            "validity under Tweedie reprojection by how many steps ahead the network is told the time",
+            "ours",
+            "letgo.analysis.ahead",
+        ),
+        Analysis("decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", "letgo.analysis.decay"),
+        Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10", "letgo.analysis.curves"),
+    )
+}
+
+
+def analysis_of(name: str) -> Analysis:
+    if name not in ANALYSES:
+        raise unknown("analysis", name, ANALYSES, f"`letgo analyze --list` shows {', '.join(ANALYSES)}")
+    return ANALYSES[name]

@@ -1,0 +1,311 @@
+"""`letgo analyze`: the verb, and what the analyses count, held against straightforward recounts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from letgo import tasks
+from letgo.analysis import ANALYSES, analysis_of
+from letgo.analysis.record import Record, bins, by_bin, record
+from letgo.analysis.study import Study, Wish, run_analysis
+from letgo.cli import main
+from letgo.config import Config
+from letgo.data.source import source_of
+from letgo.presets import PRESETS
+from letgo.reproduce.experiments import EXPERIMENTS
+from letgo.reproduce.measure import Session
+from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
+from letgo.reproduce.results import Results
+from letgo.reproduce.store import Store
+from letgo.rng import Noise
+from letgo.runs import save_weights, write_json
+from letgo.solver import load
+
+ROOT = Path(__file__).parents[1]
+COMMON = ("analysis", "n", "seed", "device", "seconds", "version")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
+    monkeypatch.setattr("letgo.analysis.drawing.available", lambda: False)  # pictures have a test of their own
+    return tmp_path
+
+
+def study(model: str, count: int, steps: int) -> Study:
+    solver = load(model, "cpu")
+    return Study(Wish(steps=steps), count, solver, source_of(solver.task).draw("valid", None, count, 0))
+
+
+# The verb
+
+
+@pytest.mark.fast
+def test_the_list_names_every_analysis_and_where_it_stands_in_the_paper(capsys: pytest.CaptureFixture[str]):
+    assert main(["analyze", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(ANALYSES)
+    for line, analysis in zip(lines, ANALYSES.values(), strict=True):
+        assert analysis.paper in line
+        assert ("no MODEL" in line) != analysis.needs_model
+
+
+@pytest.mark.parametrize("name", [name for name, analysis in ANALYSES.items() if analysis.needs_model])
+def test_every_analysis_of_a_model_reports_what_it_was_run_on(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = [
+        "analyze",
+        name,
+        "sudoku-mini",
+        "--count",
+        "3",
+        "--steps",
+        "6",
+        "--seed",
+        "5",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--quick",
+    ]
+    assert main([*words, "--out", "out"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    report = json.loads((here / "out" / f"{name}-sudoku-mini.json").read_text())
+    assert [path.name for path in (here / "out").iterdir()] == [f"{name}-sudoku-mini.json"]
+    assert set(COMMON) <= set(report)
+    own = {key: report[key] for key in ("analysis", "model", "task", "n", "seed", "steps", "regime", "split", "data")}
+    assert own == {
+        "analysis": name, "model": "sudoku-mini", "task": "sudoku", "n": 3, "seed": 5, "steps": 6, "regime": "4",
+        "split": "valid", "data": "generated",
+    }  # fmt: skip
+    assert report["command"] == " ".join(["letgo", *words, "--out", "out"])
+    again = json.loads(json.dumps(report))
+    assert main([*words, "--out", "again"]) == 0
+    repeated = json.loads((here / "again" / f"{name}-sudoku-mini.json").read_text())
+    for found in (again, repeated):
+        del found["seconds"], found["command"]
+    assert again == repeated  # the same seed gives the same report
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "name an analysis"),
+        ("mechanisms sudoku-mini", "did you mean mechanism?"),
+        ("mechanism", "is of a model; name one"),
+        ("mechanism nowhere", "unknown model or run folder"),
+        ("mechanism sudoku-mini --regime hardest", "unknown regime"),
+        ("mechanism sudoku-mini --count 0", "from 1"),
+        ("mechanism sudoku-mini --out file", "cannot be written"),
+        ("--plot nowhere.json", "nowhere.json: no such file"),
+        ("--plot other.json", "is no report of `letgo analyze`"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(words: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]):
+    (here / "file").write_text("")
+    (here / "other.json").write_text("[]")
+    assert main(["analyze", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in here.iterdir()) == ["file", "other.json"]
+
+
+def test_ctrl_c_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("letgo.analysis.record.bins", interrupted)
+    monkeypatch.setattr("letgo.analysis.mechanism.bins", interrupted)
+    assert main(["analyze", "mechanism", "sudoku-mini", "--count", "2", "--steps", "4", "--out", "out"]) == 130
+    assert list(here.iterdir()) == []
+
+
+def test_a_model_without_a_gaussian_path_is_told_which_rules_fit(here: Path, capsys: pytest.CaptureFixture[str]):
+    small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
+    config = replace(PRESETS["sudoku-d3pm"], network_options=small)
+    write_json(here / "run" / "config.json", config.as_dict())
+    save_weights(here / "run" / "model.safetensors", config.build_model().state_dict())
+    assert main(["analyze", "mechanism", "run", "--count", "2", "--quiet"]) == 2
+    assert "does not fit a model" in capsys.readouterr().err
+
+
+def coins(here: Path) -> None:
+    """CONTRIBUTING's own task, and a run folder of it with weights that learned nothing."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.S | re.M)
+    (here / "coins.py").write_text(next(block for block in blocks if "class Coins" in block))
+    small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
+    config = Config("coins", tasks.load(f"{here}/coins.py:Coins"), network_options=small, sample_steps=5)
+    write_json(here / "runs" / "coins" / "config.json", config.as_dict())
+    save_weights(here / "runs" / "coins" / "model.safetensors", config.build_model().state_dict())
+
+
+@pytest.mark.parametrize("name", [name for name, analysis in ANALYSES.items() if analysis.needs_model])
+def test_it_works_on_a_task_of_ones_own(name: str, here: Path):
+    coins(here)
+    assert main(["analyze", name, "runs/coins", "--task", "coins.py:Coins", "--count", "4", "--quick", "--quiet"]) == 0
+    report = json.loads((here / "analysis" / f"{name}-coins.json").read_text())
+    assert (report["task"], report["model"], report["regime"], report["n"]) == ("coins", "runs/coins", "gen", 4)
+
+
+def test_it_needs_torch_numpy_safetensors_and_jaxtyping_alone(tmp_path: Path):
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('matplotlib', 'pydantic', 'fastapi', 'scipy', 'sklearn')))\n"
+        "from letgo.analysis import drawing; drawing.available = lambda: False\n"
+        "from letgo.cli import main\n"
+        "sys.exit(main(['analyze', 'mechanism', 'sudoku-mini', '--count', '2', '--steps', '4', '--device', 'cpu']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "wrote analysis/mechanism-sudoku-mini.json\n" in done.stdout
+    assert "`letgo analyze --plot analysis/mechanism-sudoku-mini.json` draws" in done.stderr
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_analysis_has_a_picture_alone_and_beside_another(name: str, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    models = ["sudoku-mini"] if ANALYSES[name].needs_model else []
+    few = ["--count", "3", "--steps", "6"] if models else ["--quick"]
+    assert main(["analyze", name, *models, *few, "--quiet", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    file = tmp_path / f"{'-'.join([name, *models])}.json"
+    for kind in ("png", "svg"):
+        assert file.with_suffix(f".{kind}").stat().st_size > 2000
+    picture = file.with_suffix(".svg").read_bytes()
+    assert main(["analyze", "--plot", str(file)]) == 0
+    assert file.with_suffix(".svg").read_bytes() == picture  # byte for byte
+    (tmp_path / "other.json").write_text(file.read_text())
+    assert main(["analyze", "--plot", str(file), str(tmp_path / "other.json"), "--out", str(tmp_path / "both")]) == 0
+    assert len(list((tmp_path / "both").iterdir())) == 2
+
+
+# What is counted
+
+
+def test_a_record_counts_what_a_plain_recount_counts(mini_boards: Tensor):
+    """Centers by Proposition K.2's formula in float64, validity by membership in the list of all 288 boards."""
+    part = study("sudoku-mini", 6, 20)
+    valid = {tuple(board) for board in mini_boards.tolist()}
+    problem, solver = part.problem, part.solver
+
+    def broken(x: Tensor) -> list[bool]:
+        boards = torch.where(problem.given, problem.solution, x.argmax(-1))
+        return [tuple(board) not in valid for board in boards.tolist()]
+
+    for rule in ("tweedie", "ddpm"):
+        track = record(part, rule)
+        clues = solver.clues(problem)
+        noise = Noise.first(0, 6)
+        x_t = clues.pin(noise.normal(0, 0, 16, 4)).double()
+        states = list(solver.sample_engine.walk(part.sampler(rule), clues, noise, None))
+        for i, snapshot in enumerate(states):
+            t, s = 1 - i / 20, 1 - (i + 1) / 20
+            alpha_t, alpha_s = math.cos(math.pi * t / 2), math.cos(math.pi * s / 2)
+            anchor = alpha_t / alpha_s * (1 - alpha_s**2) / (1 - alpha_t**2)  # B_t
+            tweedie = alpha_s * snapshot.x0_hat.double()
+            ddpm = tweedie + anchor * (x_t - alpha_t * snapshot.x0_hat.double())
+            for name, center in (("proposal", snapshot.x0_hat), ("tweedie", tweedie), ("ddpm", ddpm)):
+                assert (track.broken[name][i] > 0).tolist() == broken(center), (rule, name, i)
+            x_t = snapshot.x.double()
+        assert (~track.final).tolist() == broken(states[-1].x)
+        proposals = torch.stack([torch.where(problem.given, 0, one.x0_hat.argmax(-1)) for one in states])
+        for board in range(6):
+            changes = [int((a != b).sum()) for a, b in zip(proposals[1:, board], proposals[:-1, board], strict=True)]
+            assert track.changes[:, board].tolist() == [0, *changes]
+            last = max([i for i, count in enumerate([0, *changes]) if count], default=0)
+            assert track.commitment[board] == pytest.approx(last / 20)
+        assert int(track.last_change.max()) == round(20 * float(track.commitment.max()))
+        assert not track.last_change[problem.given].any()
+
+
+def hand_made(broken: list[list[int]], changes: list[list[int]], final: list[bool]) -> Record:
+    steps, boards = len(broken), len(broken[0])
+    cells = torch.tensor(broken)
+    return Record(
+        torch.arange(steps) / steps,
+        {"proposal": cells, "tweedie": cells, "ddpm": cells},
+        torch.tensor(changes),
+        torch.zeros(boards, 3, dtype=torch.long),
+        torch.ones(boards, 3, dtype=torch.bool),
+        torch.tensor(final),
+        torch.zeros(boards, dtype=torch.bool),
+    )
+
+
+@pytest.mark.fast
+def test_commitment_is_the_first_progress_after_the_last_change():
+    track = hand_made([[1, 0]] * 4, [[0, 0], [2, 0], [1, 0], [0, 0]], [False, True])
+    assert track.commitment.tolist() == [0.5, 0.0]
+    assert track.found.tolist() == [False, True]
+
+
+@pytest.mark.fast
+def test_bins_hold_every_step_once_and_average_over_them():
+    for steps in (7, 40, 200, 1000):
+        middles, index = bins(torch.arange(steps) / steps)
+        assert len(middles) == min(40, steps)
+        sizes = index.bincount()
+        assert int(sizes.sum()) == steps
+        assert sizes.min() >= steps // 40
+        assert (index.diff() >= 0).all()
+    values = torch.arange(12.0).view(6, 2)
+    assert by_bin(values, torch.tensor([0, 0, 1, 1, 1, 2])) == [1.5, 6.5, 10.5]
+
+
+def test_events_add_up_to_the_validity_of_centers():
+    report = run_analysis(analysis_of("mechanism"), load("sudoku-mini", "cpu"), Wish(count=8, steps=10))
+    for found in report["along"].values():
+        events, valid = found["events"], found["valid"]
+        for i in range(len(report["tau"])):
+            assert events["both"][i] + events["plus"][i] == pytest.approx(valid["tweedie"][i])
+            assert events["both"][i] + events["minus"][i] == pytest.approx(valid["ddpm"][i])
+        assert valid["tweedie"] == valid["proposal"]  # a positive factor changes no argmax
+
+
+# As experiments of `letgo reproduce`
+
+
+def test_a_picture_is_measured_once_and_shown_with_its_command(here: Path):
+    said: list[str] = []
+    session = Session(Store(here / "results"), device="cpu", count=2, say=said.append)
+    picture = Picture("mechanism", ("sudoku-mini",), steps=4)
+    assert "Not measured yet" in show_pictures(Results(session.store), "fig2", (picture,))
+    analyze_missing(session, [picture])
+    file = here / "results" / "analysis" / "mechanism-sudoku-mini.json"
+    report = json.loads(file.read_text())
+    assert report["command"] == "letgo analyze mechanism sudoku-mini --count 2 --steps 4 --device cpu"
+    assert main([*report["command"].split()[1:], "--quiet"]) == 0
+    repeated = json.loads((here / "analysis" / file.name).read_text())
+    assert repeated["along"] == report["along"]
+    written = file.stat().st_mtime_ns
+    analyze_missing(session, [picture])
+    assert (session.held, file.stat().st_mtime_ns) == (1, written)
+    session.count, session.dry_run = 3, True  # more are asked for than were measured
+    analyze_missing(session, [picture])
+    assert said[-1] == "letgo analyze mechanism sudoku-mini --count 3 --steps 4 --device cpu"
+    results = Results(session.store)
+    assert "E_+ above E_-" in show_pictures(results, "fig2", (picture,))
+    assert [used["command"] for used in results.used.values()] == [report["command"]]
+    asks = Picture("mechanism", ("sudoku-extreme",), file=True)
+    analyze_missing(session, [asks])
+    assert "--data FOLDER" in session.skipped["sudoku-extreme"]
+
+
+@pytest.mark.fast
+def test_pictures_are_of_analyses_and_models_that_there_are():
+    for experiment in EXPERIMENTS.values():
+        for picture in experiment.pictures:
+            assert analysis_of(picture.analysis).needs_model == bool(picture.models)
+            assert set(picture.models) <= set(PRESETS)
