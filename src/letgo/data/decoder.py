@@ -22,6 +22,7 @@ from letgo.tasks.task import Task, identities
 
 STEPS, LARGE_STEPS = {8: 6_000}, 3_000  # of batches of 128, by the size of an image
 BATCH, RATE = 128, 2e-3
+MOST_EPOCHS = 200  # of few digits
 CEILING = 2_000  # boards
 
 
@@ -85,7 +86,8 @@ def make_digits(
     begun = time.perf_counter()
     doing("reading digits")
     source, sets = read_digits(where, codec.size, codec.symbols)
-    steps = steps or STEPS.get(codec.size, LARGE_STEPS)
+    most = MOST_EPOCHS * len(sets["train"]) // BATCH
+    steps = steps or min(STEPS.get(codec.size, LARGE_STEPS), most)
     counts = {split: len(digits) for split, digits in sets.items()}
     shown = f"{codec.size}x{codec.size}, {counts['train']:,} to train and {counts['test']:,} to test"
     say(f"digits: {source}, {shown} ({LICENCES[source]})")
