@@ -9,12 +9,12 @@ from typing import Any
 
 from letgo.analysis import analysis_of
 from letgo.analysis.drawing import draw
-from letgo.analysis.study import Wish, run_analysis
+from letgo.analysis.study import Wish, run_analysis, write_report
 from letgo.presets import PRESETS
 from letgo.reproduce.measure import Session
 from letgo.reproduce.results import Results
 from letgo.reproduce.store import Report, Store
-from letgo.runs import read_json, write_json
+from letgo.runs import read_json
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None
     solver = session.solver(where) if where else None
     report = run_analysis(analysis, solver, wish, lambda label: session.progress(f"{picture.stem(model)}, {label}"))
     own: dict[str, Any] = {"model": model} if model else {}
-    write_json(file, {**report, **own, "command": command})
+    write_report(file, {**report, **own, "command": command})
     session.say(f"{file.stem}:\n{analysis.tell(report)}")
 
 
