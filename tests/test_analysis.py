@@ -80,6 +80,7 @@ def test_every_analysis_of_a_model_reports_what_it_was_run_on(
         "--device",
         "cpu",
         "--quiet",
+        "--quick",
     ]
     assert main([*words, "--out", "out"]) == 0
     said = capsys.readouterr()
@@ -157,7 +158,7 @@ def coins(here: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, analysis in ANALYSES.items() if analysis.needs_model])
 def test_it_works_on_a_task_of_ones_own(name: str, here: Path):
     coins(here)
-    assert main(["analyze", name, "runs/coins", "--task", "coins.py:Coins", "--count", "4", "--quiet"]) == 0
+    assert main(["analyze", name, "runs/coins", "--task", "coins.py:Coins", "--count", "4", "--quick", "--quiet"]) == 0
     report = json.loads((here / "analysis" / f"{name}-coins.json").read_text())
     assert (report["task"], report["model"], report["regime"], report["n"]) == ("coins", "runs/coins", "gen", 4)
 

@@ -43,7 +43,7 @@ class Picture:
         return [read_json(file) for file in self.files(store).values() if file.is_file()]
 
     def draw(self, store: Store, folder: Path) -> list[Path]:
-        return draw(self.reports(store), folder / self.name, ("svg",))
+        return draw(self.reports(store), folder / self.name, ("png",))
 
 
 def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) -> str:
