@@ -22,6 +22,11 @@ from letgo.cli import main
 from letgo.config import Config
 from letgo.data.source import source_of
 from letgo.presets import PRESETS
+from letgo.reproduce.experiments import EXPERIMENTS
+from letgo.reproduce.measure import Session
+from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
+from letgo.reproduce.results import Results
+from letgo.reproduce.store import Store
 from letgo.rng import Noise
 from letgo.runs import save_weights, write_json
 from letgo.solver import load
@@ -73,6 +78,7 @@ def test_every_analysis_of_a_model_reports_what_it_was_run_on(
         "--device",
         "cpu",
         "--quiet",
+        "--quick",
     ]
     assert main([*words, "--out", "out"]) == 0
     said = capsys.readouterr()
@@ -150,7 +156,7 @@ def coins(here: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, analysis in ANALYSES.items() if analysis.needs_model])
 def test_it_works_on_a_task_of_ones_own(name: str, here: Path):
     coins(here)
-    assert main(["analyze", name, "runs/coins", "--task", "coins.py:Coins", "--count", "4", "--quiet"]) == 0
+    assert main(["analyze", name, "runs/coins", "--task", "coins.py:Coins", "--count", "4", "--quick", "--quiet"]) == 0
     report = json.loads((here / "analysis" / f"{name}-coins.json").read_text())
     assert (report["task"], report["model"], report["regime"], report["n"]) == ("coins", "runs/coins", "gen", 4)
 
@@ -266,3 +272,40 @@ def test_events_add_up_to_the_validity_of_centers():
             assert events["both"][i] + events["plus"][i] == pytest.approx(valid["tweedie"][i])
             assert events["both"][i] + events["minus"][i] == pytest.approx(valid["ddpm"][i])
         assert valid["tweedie"] == valid["proposal"]  # a positive factor changes no argmax
+
+
+# As experiments of `letgo reproduce`
+
+
+def test_a_picture_is_measured_once_and_shown_with_its_command(here: Path):
+    said: list[str] = []
+    session = Session(Store(here / "results"), device="cpu", count=2, say=said.append)
+    picture = Picture("mechanism", ("sudoku-mini",), steps=4)
+    assert "Not measured yet" in show_pictures(Results(session.store), "fig2", (picture,))
+    analyze_missing(session, [picture])
+    file = here / "results" / "analysis" / "mechanism-sudoku-mini.json"
+    report = json.loads(file.read_text())
+    assert report["command"] == "letgo analyze mechanism sudoku-mini --count 2 --steps 4 --device cpu"
+    assert main([*report["command"].split()[1:], "--quiet"]) == 0
+    repeated = json.loads((here / "analysis" / file.name).read_text())
+    assert repeated["along"] == report["along"]
+    written = file.stat().st_mtime_ns
+    analyze_missing(session, [picture])
+    assert (session.held, file.stat().st_mtime_ns) == (1, written)
+    session.count, session.dry_run = 3, True  # more are asked for than were measured
+    analyze_missing(session, [picture])
+    assert said[-1] == "letgo analyze mechanism sudoku-mini --count 3 --steps 4 --device cpu"
+    results = Results(session.store)
+    assert "E_+ above E_-" in show_pictures(results, "fig2", (picture,))
+    assert [used["command"] for used in results.used.values()] == [report["command"]]
+    asks = Picture("mechanism", ("sudoku-extreme",), file=True)
+    analyze_missing(session, [asks])
+    assert "--data FOLDER" in session.skipped["sudoku-extreme"]
+
+
+@pytest.mark.fast
+def test_pictures_are_of_analyses_and_models_that_there_are():
+    for experiment in EXPERIMENTS.values():
+        for picture in experiment.pictures:
+            assert analysis_of(picture.analysis).needs_model == bool(picture.models)
+            assert set(picture.models) <= set(PRESETS)

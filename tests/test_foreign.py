@@ -125,6 +125,46 @@ def test_a_network_of_diffusers_is_taken_as_it_is() -> None:
     assert predicts_x0.isfinite().all()
 
 
+def test_a_network_with_a_context_goes_the_way_of_ddim_in_diffusers() -> None:
+    """Words by cross-attention and a class each, bound where the network is called; ten steps from the same noise."""
+    torch.manual_seed(0)
+    unet = diffusers.UNet2DConditionModel(
+        sample_size=8,
+        in_channels=1,
+        out_channels=1,
+        block_out_channels=(8,),
+        layers_per_block=1,
+        norm_num_groups=4,
+        down_block_types=("CrossAttnDownBlock2D",),
+        up_block_types=("CrossAttnUpBlock2D",),
+        cross_attention_dim=4,
+        attention_head_dim=4,
+        num_class_embeds=3,
+    ).eval()
+    scheduler = diffusers.DDIMScheduler(beta_schedule="squaredcos_cap_v2", timestep_spacing="trailing")
+    scheduler.set_timesteps(10)
+    path, started = TablePath(scheduler.alphas_cumprod), []
+
+    def ours(words: Tensor, labels: Tensor) -> Tensor:
+        def network(x_t: Tensor, t: Tensor):
+            started.append(x_t)
+            return unet(x_t, path.timestep(t), encoder_hidden_states=words, class_labels=labels)
+
+        return letgo.sample(NoiseDenoiser(network, path, clip=(-1, 1)), (2, 1, 8, 8), rule="ddim", steps=10)
+
+    words, labels = some(2, 3, 4), torch.tensor([0, 2])
+    x = ours(words, labels)
+    state = started[0]
+    with torch.no_grad():
+        for timestep in scheduler.timesteps:
+            eps = unet(state, timestep, encoder_hidden_states=words, class_labels=labels).sample
+            state = scheduler.step(eps, timestep, state, use_clipped_model_output=True).prev_sample
+    assert_close(x, state, rtol=1e-4, atol=1e-5)
+    for other in (ours(some(2, 3, 4, seed=1), labels), ours(words, torch.tensor([1, 2]))):
+        assert not torch.allclose(other[0], x[0], atol=1e-3)
+    assert_close(ours(words, torch.tensor([1, 2]))[1], x[1], rtol=1e-4, atol=1e-5)  # each row has its own
+
+
 @pytest.fixture(scope="module")
 def eps_network() -> nn.Module:
     """A noise network on diffusers' cosine schedule that has learned the six orders of three symbols."""

@@ -443,10 +443,11 @@ def test_resample_is_exact_for_one_cell_and_the_mean_is_not(path: GaussianPath, 
 
 
 def test_a_sampler_knows_its_times_calls_and_settings() -> None:
-    heun_twice = Sampler("heun", 5, variance=0.5, soft_until=0.3)
+    heun_twice = Sampler("heun", 5, variance=0.5, ahead=2.0, soft_until=0.3)
     assert torch.equal(heun_twice.times(), uniform_grid(5))
     assert (heun_twice.calls, Sampler("ddpm", 5).calls) == (10, 5)
-    assert heun_twice.settings == {"variance": 0.5, "soft_until": 0.3}
+    assert heun_twice.settings == {"variance": 0.5, "ahead": 2.0, "soft_until": 0.3}
+    assert heun_twice.lead == 2 / 5
     assert Sampler("em-decay", sigma=7.0, tau_start=0.0).settings == {"sigma": 7.0, "tau_start": 0.0}
     assert Sampler().settings == {}
 
@@ -461,6 +462,9 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
         ("em-decay", {"sigma": 1.0, "tau_start": 1.5}, r"tau_start in \[0, 1\]"),
         ("ddpm", {"variance": -1.0}, "variance must be >= 0"),
         ("ddpm", {"variance": math.nan}, "variance must be >= 0"),
+        ("ddpm", {"ahead": -1.0}, "ahead must be >= 0"),
+        ("ddpm", {"ahead": math.nan}, "ahead must be >= 0"),
+        ("confidence", {"ahead": 1.0}, "rule 'confidence' takes no ahead"),
         ("ddpm", {"soft_until": math.nan}, "soft_until is not a number"),
     ],
 )

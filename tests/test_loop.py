@@ -32,6 +32,8 @@ SETTINGS = {
     "em-decay, late": Sampler("em-decay", sigma=3.0, tau_start=0.9),
     "tempered": Sampler("ddpm", variance=2.0),
     "tempered em": Sampler("em", sigma=0.2, variance=0.5),
+    "ahead": Sampler("tweedie", ahead=1.0),
+    "ahead, twice a step": Sampler("heun", ahead=1.7),
 }
 CPU = torch.device("cpu")
 SHAPE = (6, 5)
@@ -80,7 +82,8 @@ def plain(
     network = network or Curve()
 
     def denoise(x: Tensor, t: Tensor, *memory: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        return network(x, t.expand(len(x), 1, 1), context, *memory)
+        told = (t - sampler.ahead / sampler.steps).clamp(min=0)
+        return network(x, told.expand(len(x), 1, 1), context, *memory)
 
     return list(trajectory(denoise, path, sampler.build(), sampler.times(), clues, noise))
 
@@ -111,6 +114,25 @@ def test_every_setting_gives_the_plain_states_and_shares_its_kinds_step(
             assert same(list(loop.walk(sampler, clues, noise)), expected)
             assert torch.equal(loop.finish(sampler, clues, noise), expected[-1].x)
     assert len(loop.steps) == 7  # em and em-decay with any numbers share one
+
+
+@pytest.mark.fast
+def test_a_step_ahead_the_network_is_told_the_next_states_time_and_nothing_else_changes() -> None:
+    class Listening(Curve):
+        def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+            told.append(float(t[0, 0, 0]))
+            return super().forward(x_t, torch.ones_like(t))  # deaf: the states must not change
+
+    told: list[float] = []
+    clues, noise, network = some_clues(), Noise.first(0, 3), Listening()
+    for engine in (Plain(network, CosinePath(), CPU, "fp32"), graph(network)):
+        states = {}
+        for ahead, expected in ((0.0, [1, 0.75, 0.5, 0.25]), (1.0, [0.75, 0.5, 0.25, 0]), (2.0, [0.5, 0.25, 0, 0])):
+            told.clear()
+            states[ahead] = engine.finish(Sampler("tweedie", 4, ahead=ahead), clues, noise)
+            assert told == pytest.approx(expected, abs=1e-7)
+        assert torch.equal(states[0], states[1])
+        assert torch.equal(states[0], states[2])
 
 
 def test_shapes_contexts_and_soft_times_get_steps_of_their_own() -> None:
@@ -255,11 +277,11 @@ clues, path = Clues(torch.randn(3, 16, 4), torch.rand(3, 16) < 0.3), CosinePath(
 for network in [PRESETS["sudoku-mini"].build_model().eval() for _ in range(2)]:
     ours = graph.Graph(network, path, torch.device("cpu"), "fp32")
     rules = ["em", {"sigma": 0.3}], ["em-decay", {"sigma": 7.0, "tau_start": 0.7}]
-    for rule, settings in (*rules, ["ddpm", {}], ["ddpm", {"variance": 2.0}], ["heun", {}]):
+    for rule, settings in (*rules, ["ddpm", {}], ["ddpm", {"variance": 2.0, "ahead": 1.0}], ["heun", {}]):
         for seed, steps in enumerate((3, 5)):
             noise, sampler = Noise.first(seed, 3), Sampler(rule, steps, **settings)
             x = ours.finish(sampler, clues, noise)
-            denoise = lambda x, t: network(x, t.expand(len(x), 1, 1))
+            denoise = lambda x, t: network(x, (t - sampler.lead).clamp(min=0).expand(len(x), 1, 1))
             *_, last = trajectory(denoise, path, sampler.build(), sampler.times(), clues, noise)
             assert torch.equal(x, last.x), sampler
 print(counters["stats"]["unique_graphs"])

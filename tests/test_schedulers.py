@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import inspect
 import io
 import json
+import pickle
 import re
 import sys
 from itertools import pairwise
@@ -209,6 +211,37 @@ def test_attributes_of_its_own_and_of_the_configuration_are_told_apart(kind) -> 
     with pytest.raises(AttributeError, match=f"'{kind.__name__}' object has no attribute 'absent'"):
         _ = scheduler.absent
     assert "kwargs" not in inspect.signature(kind.__init__).parameters
+
+
+@BOTH
+def test_a_saved_file_may_say_more_or_less_than_the_class_takes(kind, tmp_path: Path) -> None:
+    scheduler = kind(beta_schedule="scaled_linear", **SETTINGS[kind])
+    scheduler.save_config(tmp_path)
+    file = tmp_path / "scheduler_config.json"
+    said = json.loads(file.read_text())
+    assert said.pop("timestep_spacing") == "leading"
+    file.write_text(json.dumps({**said, "of_tomorrow": True}))
+    loaded = kind.from_pretrained(tmp_path)  # what it does not know, diffusers hands on to the next class
+    assert configured(loaded) == {**configured(scheduler), "of_tomorrow": True}
+    # A default is the class's own; what somebody chose goes with the configuration from class to class.
+    theirs = diffusers.EulerDiscreteScheduler.from_config(scheduler.config)
+    assert theirs.config.timestep_spacing == diffusers.EulerDiscreteScheduler().config.timestep_spacing == "linspace"
+    chosen = diffusers.EulerDiscreteScheduler.from_config(scheduler.config, timestep_spacing="trailing")
+    assert kind.from_config(chosen.config).config.timestep_spacing == "trailing"
+    assert not kind._deprecated_kwargs
+
+
+@BOTH
+@pytest.mark.parametrize("flow", [{}, FLOW])
+def test_it_can_be_pickled_and_copied_on_its_way(kind, flow: dict) -> None:
+    scheduler = kind(**flow, **SETTINGS[kind])
+    scheduler.set_timesteps(5)
+    states = run(scheduler)
+    for other in (pickle.loads(pickle.dumps(scheduler)), copy.deepcopy(scheduler)):
+        assert configured(other) == configured(scheduler)
+        assert_close(run(other), states, rtol=0, atol=0)
+    scheduler.set_timesteps(3, device="meta")
+    assert scheduler.timesteps.device.type == "meta"
 
 
 @BOTH

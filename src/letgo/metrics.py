@@ -46,6 +46,16 @@ def _mean_over_predicted(per_cell: Float[Tensor, "batch cells"], given: CellMask
     return per_cell.masked_fill(~open_cells, 0.0).sum(1) / open_cells.sum(1)
 
 
+def symbol_chances(
+    x: State, codec: Codec, symbols: int, alpha: float, beta: float
+) -> Float[Tensor, "batch cells symbols"]:
+    """Return how likely each symbol is in a cell of states alpha x0 + beta eps, by Bayes' rule for the cell alone, from
+    equal chances."""
+    codewords = alpha * codec.encode(torch.arange(symbols, device=x.device)[None])[0]
+    squares = (x.float()[:, :, None] - codewords).square().sum(-1)
+    return torch.softmax(-squares / (2 * beta**2), -1)
+
+
 def coverage(
     found: Int[Tensor, "found cells"], training: Int[Tensor, "training cells"], solutions: int
 ) -> dict[str, Estimate]:

@@ -34,7 +34,8 @@ class RuleKind:
     @property
     def settings(self) -> list[str]:
         """The settings of `Sampler` that change what it does."""
-        return [*self.takes, *(["variance"] if self.tempers and self.noisy else []), "soft_until"]
+        noise = ["variance"] if self.tempers and self.noisy else []
+        return [*self.takes, *noise, *(["ahead"] if self.family == "gaussian" else []), "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
@@ -57,7 +58,9 @@ RULES: dict[str, RuleKind] = {
 }
 
 
-SETTINGS = ("sigma", "tau_start", "variance", "soft_until")  # of a `Sampler`, beside its rule and steps
+# The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
+USUAL = {"sigma": None, "tau_start": None, "variance": 1.0, "ahead": 0.0, "soft_until": None}
+SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
 
 
@@ -84,6 +87,7 @@ class Sampler:
     sigma: float | None = None
     tau_start: float | None = None  # progress tau = 1 - t at which EM decay begins
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
+    ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
     soft_until: float | None = None  # t* of soft pinning; None is always hard
 
     def __post_init__(self) -> None:
@@ -108,6 +112,10 @@ class Sampler:
             raise LetgoError(f"variance must be >= 0, got {self.variance}")
         if self.variance != 1.0 and not kind.tempers:
             raise LetgoError(f"rule '{self.rule}' has no variance to multiply; leave variance out")
+        if not 0 <= self.ahead < math.inf:
+            raise LetgoError(f"ahead must be >= 0, got {self.ahead}")
+        if self.ahead and "ahead" not in kind.settings:
+            raise LetgoError(f"rule '{self.rule}' takes no ahead; only rules of Gaussian paths do")
         if self.soft_until is not None and math.isnan(self.soft_until):
             raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
 
@@ -118,6 +126,11 @@ class Sampler:
 
     def times(self) -> Grid:
         return uniform_grid(self.steps)
+
+    @property
+    def lead(self) -> float:
+        """By how much less than t the network is told: `ahead` steps of the equidistant grid."""
+        return self.ahead / self.steps
 
     @property
     def calls_per_step(self) -> int:
@@ -131,8 +144,7 @@ class Sampler:
     @property
     def settings(self) -> dict[str, float]:
         """The settings that are not the usual ones, as reports name them."""
-        usual = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None}
-        return {name: value for name, default in usual.items() if (value := getattr(self, name)) != default}
+        return {name: value for name, default in USUAL.items() if (value := getattr(self, name)) != default}
 
     def check(self, path: Path, codec: Codec) -> None:
         """A rule that does not fit a model is refused by the names of those that do."""

@@ -75,6 +75,15 @@ def propose(denoise: Denoise, x_t: State, t: Time, memory: Tensor | None) -> tup
     return out if isinstance(out, tuple) else (out, None)
 
 
+def ahead_of(denoise: Denoise, lead: float | Time) -> Denoise:
+    """The network, told that a state at t is at t - lead, 0 at least. Not in the paper (docs/knife-edge.md)."""
+
+    def denoise_ahead(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
+        return denoise(x_t, (t - lead).clamp(min=0), *memory)
+
+    return denoise_ahead
+
+
 def reverse_step(
     denoise: Denoise, path: Path, rule: Rule, walk: Walk, times: tuple[Time, Time], clues: Clues, noise: Noise
 ) -> tuple[Walk, State]:

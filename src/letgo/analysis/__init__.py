@@ -55,6 +55,31 @@ ANALYSES: dict[str, Analysis] = {
             "Figs. 2, 7, 8",
             "letgo.analysis.mechanism",
         ),
+        Analysis(
+            "trajectory",
+            "one puzzle's states and proposals on their way through two rules, broken cells marked",
+            "App. P, Figs. 12 to 15; mazes as Fig. 3",
+            "letgo.analysis.trajectory",
+            count=64,
+        ),
+        Analysis(
+            "steps", "validity by the number of sampling steps", "App. M, Table 10", "letgo.analysis.steps", count=999
+        ),
+        Analysis(
+            "calls",
+            "validity by calls of the network, of every rule that has nothing to tune",
+            "ours",
+            "letgo.analysis.calls",
+        ),
+        Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", "letgo.analysis.variance"),
+        Analysis(
+            "ahead",
+            "validity under Tweedie reprojection by how many steps ahead the network is told the time",
+            "ours",
+            "letgo.analysis.ahead",
+        ),
+        Analysis("decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", "letgo.analysis.decay"),
+        Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10", "letgo.analysis.curves"),
     )
 }
 

@@ -49,7 +49,7 @@ def caption(figure: Figure, reports: list[Report]) -> None:
     figure.supxlabel(", ".join(facts), fontsize=7, color="#555555", x=0.995, ha="right")
 
 
-def draw(reports: list[Report], stem: Path) -> list[Path]:
+def draw(reports: list[Report], stem: Path, kinds: tuple[str, ...] = ("png", "svg")) -> list[Path]:
     """Write STEM.png and STEM.svg."""
     if not available():
         raise LetgoError("pictures need matplotlib: pip install 'letgo[plots]'")
@@ -58,7 +58,7 @@ def draw(reports: list[Report], stem: Path) -> list[Path]:
     names = dict.fromkeys(report["analysis"] for report in reports)
     if len(names) > 1:
         raise LetgoError(f"one picture shows reports of one analysis, not of {', '.join(names)}; draw them apart")
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
     with matplotlib.rc_context(STYLE):
         figure = analysis_of(next(iter(names))).plot(reports)
         for path in paths:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from letgo.metrics import symbol_chances
 from letgo.pinning import Clues
 from letgo.sampling import Snapshot
 from letgo.shapes import CellMask, PerBoard, State, Symbols
@@ -63,10 +64,7 @@ class Reading:
             return self.x[..., : solver.task.symbols].float().clamp(0, 1).cpu()
         t = torch.full((1, 1, 1), self.time or 0.0)
         alpha, beta = (1.0, SPREAD) if self.time is None else (float(path.alpha(t)), max(float(path.beta(t)), 1e-3))
-        symbols = torch.arange(solver.task.symbols, device=self.x.device)
-        codewords = alpha * solver.codec.encode(symbols[None])[0]
-        squares = (self.x.float()[:, :, None] - codewords).square().sum(-1)
-        return torch.softmax(-squares / (2 * beta**2), -1).cpu()
+        return symbol_chances(self.x, solver.codec, solver.task.symbols, alpha, beta).cpu()
 
 
 @dataclass(frozen=True)

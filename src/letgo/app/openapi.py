@@ -17,7 +17,9 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
             for setting in ("sigma", "tau_start")
         ]
         tempered = [rule for rule, kind in RULES.items() if kind.tempers]
-        part["allOf"] = [*conditions, _only("variance", {"not": {"const": 1}}, tempered, False)]
+        led = [rule for rule, kind in RULES.items() if "ahead" in kind.settings]
+        conditions.append(_only("variance", {"not": {"const": 1}}, tempered, False))
+        part["allOf"] = [*conditions, _only("ahead", {"not": {"const": 0}}, led, False)]
     for part in (parts["TrajectoryRequest"], parts["RaceRequest"]):
         for items in (choice.get("items", {}) for choice in part["properties"]["rules"]["anyOf"]):
             _name(items, [*RULES])

@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--list", "what can be analysed")
     plot = "draw these reports anew, several of one analysis in one picture, and stop"
     parser.add_argument("--plot", nargs="+", type=options.path, metavar="FILE.json", help=plot)
-    out = "folder for NAME-MODEL.json and its pictures (default analysis)"
+    out = "folder for NAME-MODEL.json (with --regime NAME-MODEL-REGIME.json) and pictures (default analysis)"
     parser.add_argument("--out", type=options.path, metavar="DIR", help=out)
     parser.add_argument("--count", type=options.boards, help="instances (default: the analysis's own)")
     options.flag(parser, "--quick", "few instances: minutes on one core")
@@ -58,11 +58,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def stem(name: str, model: str | None) -> str:
-    """NAME-MODEL; of a run folder its own name."""
+def stem(name: str, model: str | None, regime: str | None) -> str:
+    """NAME-MODEL; of a run folder its own name. A regime that was asked for follows."""
     from letgo.runs import own_name
 
-    return name if model is None else f"{name}-{Path(own_name(model).removeprefix('hub:')).name}"
+    own = [] if model is None else [Path(own_name(model).removeprefix("hub:")).name]
+    return "-".join([name, *own, *([regime] if regime else [])])
 
 
 def analyze(args: argparse.Namespace, model: str | None) -> None:
@@ -77,7 +78,7 @@ def analyze(args: argparse.Namespace, model: str | None) -> None:
     from letgo.runs import own_name, write_json
     from letgo.solver import load
 
-    analysis, name = analysis_of(args.name), stem(args.name, model)
+    analysis, name = analysis_of(args.name), stem(args.name, model, args.regime)
     target = (args.out or Path("analysis")) / f"{name}.json"
     refuse_unwritable(target)
     names = ("count", "seed", "steps", "regime", "data", "split", "batch", "quick")

@@ -34,6 +34,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
     "analyze": "look into a model: one of the paper's diagnostics as JSON and as a picture",
     "reproduce": "measure the paper's tables and write the pages of results",
+    "export": "write a model's network as an ONNX file",
     "app": "serve a page where two samplers run side by side",
     "data": "make, fetch and check data files",
     "completion": "print a script that completes these words in a shell",
@@ -48,6 +49,7 @@ LONG = (
     "analyze",
     "reproduce",
     "complete",
+    "export",
 )  # work that says what it does
 
 EPILOG = """examples:

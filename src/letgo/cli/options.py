@@ -151,6 +151,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sigma", type=real(0.0), help="noise scale of em and em-decay (default: as tuned)")
     parser.add_argument("--tau-start", type=real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall")
     parser.add_argument("--variance", type=real(0.0), default=1.0, help="factor on the rule's variance (Figure 11)")
+    ahead = "tell the network the time this many steps ahead of the state's (default 0)"
+    parser.add_argument("--ahead", type=real(0.0), default=0.0, help=ahead)
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
     device(parser)
     batch(parser)
@@ -175,7 +177,9 @@ def publish(report: dict[str, Any], args: argparse.Namespace, summary: Callable[
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(args, name) for name in ("sigma", "tau_start", "variance", "soft_until")}
+    from letgo.samplers import SETTINGS
+
+    return {name: getattr(args, name) for name in SETTINGS}
 
 
 def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:

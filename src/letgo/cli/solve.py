@@ -174,11 +174,12 @@ def _model_that_takes_over(args: argparse.Namespace, solver: Solver) -> str | No
 
     There is none where the user chose a model, a sampler or a single try, or wants no look at the rules.
     """
+    from letgo.samplers import USUAL
+
     chosen = (
         args.model or args.no_verify or args.rule_given or args.steps or args.tries == 1 or args.precision != "auto"
     )
-    usual = {"sigma": None, "tau_start": None, "variance": 1.0, "soft_until": None}
-    return None if chosen or options.settings(args) != usual else solver.card.get("then")
+    return None if chosen or options.settings(args) != USUAL else solver.card.get("then")
 
 
 def _taken_over(args: argparse.Namespace, solver: Solver, problem: Problem, answers: list[Answer]) -> list[Answer]:

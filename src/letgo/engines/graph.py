@@ -1,7 +1,7 @@
 """The engine for CUDA compiles one whole step, captures it in a graph and replays that with no work on the host.
 
 Everything that differs from run to run lies in buffers of fixed shape and place: states, clues, times, seeds, and also
-sigma, tau_start and the variance. `sampling.trajectory` is the plain twin.
+sigma, tau_start, the variance and the lead. `sampling.trajectory` is the plain twin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from letgo.paths import Path
 from letgo.pinning import Clues
 from letgo.rng import Noise, as_int64
 from letgo.samplers import Sampler
-from letgo.sampling import Denoise, Grid, Snapshot, Walk, checked_grid, reverse_step, starting_state
+from letgo.sampling import Denoise, Grid, Snapshot, Walk, ahead_of, checked_grid, reverse_step, starting_state
 from letgo.shapes import State, Time
 
 MOST_STEPS = 4096  # that one graph has room for; longer runs get their own
@@ -46,6 +46,7 @@ class Buffers:
     times: Float[Tensor, "points"]
     sigmas: Float[Tensor, "steps"]
     spread: Float[Tensor, ""]
+    lead: Float[Tensor, ""]
     values: State
     given: Bool[Tensor, "batch cells"]
     seed: Int[Tensor, ""]
@@ -67,6 +68,7 @@ class Buffers:
             times=values.new_zeros(steps + 1),
             sigmas=values.new_zeros(steps),
             spread=values.new_ones(()),
+            lead=values.new_zeros(()),
             values=torch.zeros_like(values),
             given=torch.zeros_like(given),
             seed=whole.new_zeros(()),
@@ -120,7 +122,8 @@ def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Bu
     times = tuple(b.times.index_select(0, now + i).view(1, 1, 1) for i in (0, 1))
     clues, noise = Clues(b.values, b.given, soft_until), Noise(b.seed, b.instance, b.attempt, b.count)
     walk = Walk(b.x, b.memory, b.done)
-    after, x0_hat = reverse_step(bound(network, b.context), path, rule, walk, (times[0], times[1]), clues, noise)
+    denoise = ahead_of(bound(network, b.context), b.lead.view(1, 1, 1))
+    after, x0_hat = reverse_step(denoise, path, rule, walk, (times[0], times[1]), clues, noise)
     broken = b.x.isfinite().all() & ~x0_hat.isfinite().all() & (b.failed == 0)
     b.failed.copy_(torch.where(broken, b.done + 1, b.failed))
     b.x.copy_(after.x)
@@ -167,12 +170,14 @@ class Step:
             self.work()
         self.work = captured(self.work, pool).replay
 
-    def load(self, rule: Rule, times: Grid, clues: Clues, noise: Noise, context: Tensor | None) -> None:
+    def load(self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None) -> None:
         """Write a run's inputs, all but the state, to the buffers."""
-        b, (sigmas, spread) = self.buffers, numbers_of(rule, times)
+        b, times = self.buffers, checked_grid(sampler.times())
+        sigmas, spread = numbers_of(sampler.build(), times)
         b.times[: len(times)].copy_(times)
         b.sigmas[: len(sigmas)].copy_(sigmas)
         b.spread.fill_(spread)
+        b.lead.fill_(sampler.lead)
         b.values.copy_(clues.values)
         b.given.copy_(clues.given)
         b.seed.copy_(as_int64(noise.seed))
@@ -271,10 +276,10 @@ class Graph(Engine):
         context: Tensor | None = None,
         each: Callable[[int], None] = lambda step: None,
     ) -> State:
-        times, walk = checked_grid(sampler.times()), self.begin(clues, noise, context)
+        walk = self.begin(clues, noise, context)
         step = self.step(sampler, walk, clues, context)
         step.owner = None
-        step.load(sampler.build(), times, clues, noise, context)
+        step.load(sampler, clues, noise, context)
         step.place(walk)
         with torch.no_grad():
             for _ in range(sampler.steps):
@@ -285,12 +290,12 @@ class Graph(Engine):
     def walk(
         self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
     ) -> Iterator[Snapshot]:
-        times, mine = checked_grid(sampler.times()), object()
+        times, mine = sampler.times(), object()
         walk = self.begin(clues, noise, context) if walk is None else walk
         step, first = self.step(sampler, walk, clues, context), int(walk.done)
         for i, reached in enumerate(times.tolist()[first + 1 :], start=first):
             if step.owner is not mine:  # the first step, or another run took the buffers since
-                step.load(sampler.build(), times, clues, noise, context)
+                step.load(sampler, clues, noise, context)
                 step.place(walk)
                 step.owner = mine
             with torch.no_grad():

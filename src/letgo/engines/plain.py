@@ -13,7 +13,7 @@ from letgo.paths import Path
 from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.samplers import Sampler
-from letgo.sampling import Denoise, Snapshot, Walk, trajectory
+from letgo.sampling import Denoise, Snapshot, Walk, ahead_of, trajectory
 from letgo.shapes import State, Time
 
 SIZES = (64, 512, 2048, 8192, 32_768)  # of batches on a GPU: few, since each is compiled anew
@@ -38,7 +38,8 @@ class Engine(ABC):
         self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
     ) -> Iterator[Snapshot]:
         """Take one batch through Algorithm 1, or what is left of it."""
-        return trajectory(self.denoise(context), self.path, sampler.build(), sampler.times(), clues, noise, walk)
+        denoise = ahead_of(self.denoise(context), sampler.lead) if sampler.lead else self.denoise(context)
+        return trajectory(denoise, self.path, sampler.build(), sampler.times(), clues, noise, walk)
 
     def finish(
         self,

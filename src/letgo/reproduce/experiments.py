@@ -16,6 +16,7 @@ from letgo.presets import PRESETS
 from letgo.reproduce import paper
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
 from letgo.reproduce.paper import TABLE1, TABLE7, TABLES, TRIES, Cell, Table
+from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
 from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed
@@ -33,6 +34,12 @@ class Experiment:
     show: Callable[[Results], str]
     needs: tuple[Need, ...] = ()
     plot: Plot | None = None
+    pictures: tuple[Picture, ...] = ()
+
+
+def figure(name: str, title: str, *pictures: Picture) -> Experiment:
+    """A figure of the paper, or a table that an analysis measures."""
+    return Experiment(name, title, partial(show_pictures, name=name, pictures=pictures), pictures=pictures)
 
 
 def section(results: Results, name: str, head: list[str], rows: list[list[str]]) -> str:
@@ -349,9 +356,10 @@ COVERED = tuple(
     Need("queens", model, "gen", rule, 200, paper.QUEENS_SAMPLES, kind="coverage", first=True)
     for rule, model in paper.TABLE15
 )
+SUDOKU = ("sudoku-baseline", "sudoku")
 SEVERAL = tuple(
     Need("sudoku", model, "", "tweedie", 200, paper.O3_PUZZLES, paper.O3_DRAWS, kind="solutions", first=True)
-    for model in ("sudoku-baseline", "sudoku")
+    for model in SUDOKU
 )
 EXPERIMENTS = {
     experiment.name: experiment
@@ -363,6 +371,7 @@ EXPERIMENTS = {
         *map(grid, ("table8", "table9", "table11", "table12", "table13", "table14")),
         Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
         Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
+        figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
         Experiment("entries", "Graphs, entry by entry", show_entries),
         Experiment("resample", "A rule of our own: resample", show_resample),
         Experiment("choice", "Choosing among tries without the rules", show_choice),
@@ -376,6 +385,7 @@ EXPERIMENTS = {
 def run_missing(session: Session, names: list[str]) -> None:
     """Measure what these experiments lack, all together, for they share reports."""
     needs: list[Need] = []
+    pictures = dict.fromkeys(p for name in names if name in EXPERIMENTS for p in EXPERIMENTS[name].pictures)
     for experiment in (EXPERIMENTS[name] for name in names if name in EXPERIMENTS):
         needs += experiment.needs
         if experiment.needs and session.tasks and not any(need.task in session.tasks for need in experiment.needs):
@@ -385,3 +395,4 @@ def run_missing(session: Session, names: list[str]) -> None:
         session.leave_out("verified solving", "never in a quick run; leave --quick out")
     measure_all(session, [need for need in needs if need.kind != "tune"])
     collect_tuning(session, [need for need in needs if need.kind == "tune"])
+    analyze_missing(session, list(pictures))

@@ -137,6 +137,8 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
     for e in EXPERIMENTS.values():
         foot = f"[All results](../{page.name}). Commands: `letgo reproduce {e.name} --commands`."
         picture = [f"![{e.title}](../assets/{e.name}.svg)"] if e.plot and e.plot.points(results) else []
+        drawn = [p for p in e.pictures if p.reports(results.store)]
+        picture += [f"![{p.analysis}](../assets/analysis/{p.name}.svg)" for p in drawn]
         text = "\n\n".join([f"# {e.title}", *picture, e.show(results), foot])
         texts[page.with_suffix("") / f"{e.name}.md"] = f"{text}\n"
     if readme is not None and readme.is_file():
@@ -149,6 +151,8 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
         if e.plot and e.plot.points(results):
             yield page.parent / "assets" / f"{e.name}.svg"
             e.plot.draw(results, page.parent / "assets" / f"{e.name}.svg")
+        for picture in (picture for picture in e.pictures if picture.reports(results.store)):
+            yield from picture.draw(results.store, page.parent / "assets" / "analysis")
 
 
 def publish(results: Results, names: list[str], page: Path | None, root: Path | None, quiet: bool) -> None:

@@ -119,7 +119,7 @@ function renderRun() {
   byId("run").textContent = live ? "Stop" : "Run";
   byId("progress").value = run ? run.reached / run.steps : 0;
   if (!run) status(state.ready ? "Ready." : "Loading the models …");
-  else if (run.recorded) status(`Recorded: ${run.setting.model}, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are still loading."}`);
+  else if (run.recorded) status(`Recorded, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are loading."}`);
   else status({
     waiting: "Waiting for a place …", sampling: `Sampling: step ${run.reached} of ${run.steps}`,
     done: `Sampled ${run.steps} steps with each rule.`, stopped: `Stopped after ${run.reached} of ${run.steps} steps.`,
@@ -129,7 +129,7 @@ function renderRun() {
 }
 
 function renderRace() {
-  const { race } = state, live = race?.state === "waiting" || race?.state === "racing";
+  const { race } = state, live = Boolean(race?.stream);
   const roots = race ? race.lanes.map((lane) => lane.root) : [], holder = byId("race-lanes");
   if (holder.children.length !== roots.length || roots.some((root, i) => holder.children[i] !== root)) holder.replaceChildren(...roots);
   byId("race").textContent = live ? "Stop the race" : "Start the race";
@@ -478,10 +478,10 @@ function chooseExample(title) {
   change({ model, puzzle: puzzle ?? state.models.find((m) => m.name === model).example.puzzle, sides, seed, steps: null, vary: "seeds", race: null });
   byId("seed").value = seed;
   byId("steps").value = steps();
+  if (byId("stage").getBoundingClientRect().bottom < 300) byId("stage").scrollIntoView(); // where the form stands below the boards
   if (!sure) return start();
   byId("sure-tries").value = sure;
   trySure();
-  byId("until").scrollIntoView({ block: "start" });
 }
 
 function listenToTheForm(on) {
@@ -558,7 +558,7 @@ function restore(linked) {
   change({ ...linked, puzzle: tidy(chosen, linked.puzzle ?? example.puzzle), seed: linked.seed ?? example.seed, steps: linked.steps === usual ? null : linked.steps, run: false, race: null, sure: null });
   for (const id of ["steps", "seed"]) byId(id).value = id === "steps" ? steps() : state.setting.seed;
   if (race) { byId("race-count").value = race.count; state.setting.race = race; startRace(); }
-  if (sure && chosen.sure != null) { byId("sure-tries").value = Math.min(sure, byId("sure-tries").max); trySure(); byId("until").scrollIntoView(); }
+  if (sure && chosen.sure != null) { byId("sure-tries").value = Math.min(sure, byId("sure-tries").max); trySure(); }
   if (run) start();
 }
 
@@ -580,6 +580,7 @@ function showStory() {
     if (state.race !== race) return;
     for (const side of SIDES) race.take("result", results[side][i]);
     if (i + 1 < race.count) { if (CALM.matches) turn(i + 1); else setTimeout(turn, 120, i + 1); } else race.take("done", {});
+    race.share = (i + 1) / race.count;
     race.words = `Recorded: ${race.results} boards, seeds ${race.seed} to ${race.seed + race.count - 1}.`;
     renderRace();
   };

@@ -18,6 +18,7 @@ export const SETTINGS = {
   sigma: { label: "sigma", min: 0, max: 100, step: "any" },
   tau_start: { label: "tau_start", min: 0, max: 1, step: "any" },
   variance: { label: "variance ×", min: 0, max: 16, step: "any" },
+  ahead: { label: "steps ahead", min: 0, max: 100, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },
 };
 export const VIEWS = ["p", "heat", "marks", "x", "both"];

@@ -78,7 +78,7 @@ export class Attempts {
   conclude() {
     const { sure, solved, number, tries, calls, seconds, belief } = this.choice, { heat } = this.tries[number - 1];
     const count = heat.xbad.reduce((sum, bad) => sum + bad, 0);
-    const head = sure ? `Sure at try ${number}` : `Not sure of any of ${tries} boards; try ${number} is believed most (${likelihood(belief)})`;
+    const head = sure ? `Sure at try ${number}` : tries === 1 ? `Not sure of its board (${likelihood(belief)})` : `Not sure of any of its ${tries} boards; most of try ${number} (${likelihood(belief)})`;
     this.verdict.className = `verdict ${solved ? "good" : "bad"}`;
     this.verdict.replaceChildren(make("b", { textContent: `${solved ? "✓" : "✕"} ${head}` }),
       make("strong", { textContent: `The rules are looked at only now: ${broken(this.card, count)}.` }),

@@ -1,0 +1,107 @@
+"""Figures of the paper: one analysis of some models each. Reports lie in `analysis` beside the other results."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from letgo.analysis import analysis_of
+from letgo.analysis.drawing import draw
+from letgo.analysis.study import Wish, run_analysis
+from letgo.presets import PRESETS
+from letgo.reproduce.measure import Session
+from letgo.reproduce.results import Results
+from letgo.reproduce.store import Report, Store
+from letgo.runs import read_json, write_json
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An analysis of some models, drawn together."""
+
+    analysis: str
+    models: tuple[str, ...] = ()  # none for an analysis without a model
+    regime: str | None = None
+    steps: int | None = None
+    file: bool = False  # only on instances of a data file
+
+    def stem(self, *models: str) -> str:
+        """NAME-MODEL, as `letgo analyze` names its files; the regime follows where it is not the usual one."""
+        return "-".join([self.analysis, *models, *([self.regime] if self.regime else [])])
+
+    @property
+    def name(self) -> str:
+        return self.stem(*self.models)
+
+    def files(self, store: Store) -> dict[str, Path]:
+        """The report of each model; "" is none."""
+        return {m: store.folder / "analysis" / f"{self.stem(*filter(None, [m]))}.json" for m in self.models or ("",)}
+
+    def reports(self, store: Store) -> list[Report]:
+        return [read_json(file) for file in self.files(store).values() if file.is_file()]
+
+    def draw(self, store: Store, folder: Path) -> list[Path]:
+        return draw(self.reports(store), folder / self.name, ("svg",))
+
+
+def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) -> str:
+    """What was written about an experiment, and what each of its analyses found."""
+    parts = results.notes(name)
+    for picture in pictures:
+        for report in map(results.use, picture.reports(results.store)):
+            of = (
+                f"`{report['model']}`, regime {report['regime']}, {report['steps']} steps, "
+                if "model" in report
+                else ""
+            )
+            found = analysis_of(picture.analysis).tell(report)
+            parts.append(f"{picture.analysis}: {of}n = {report['n']}, seed {report['seed']}\n\n```\n{found}\n```")
+    return "\n\n".join(parts or ["Not measured yet."])
+
+
+def analyze_missing(session: Session, pictures: list[Picture]) -> None:
+    """Run the analyses that are not there yet, or on fewer instances than are asked for."""
+    for picture in pictures:
+        for model, file in picture.files(session.store).items():
+            if not session.tasks or (model and PRESETS[model].task in session.tasks):
+                _analyze(session, picture, model, file)
+
+
+def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None:
+    analysis = analysis_of(picture.analysis)
+    count = session.count or (analysis.quick if session.quick else analysis.count)
+    if not session.force and file.is_file() and read_json(file).get("n", 0) >= count:
+        session.held += 1
+        return
+    task = PRESETS[model].task if model else ""
+    if picture.file and task not in session.data:
+        session.leave_out(task, f"its files are not at hand: --data FOLDER, or `letgo data fetch {task}`")
+        return
+    where = session.find(model, 0) if model else ""
+    if where is None:
+        return
+    data = session.data.get(task)
+    wish = Wish(count, 0, picture.steps, picture.regime, data, quick=session.quick)
+    command = _command(session, picture, where, count, data)
+    if session.dry_run:
+        session.say(command)
+        return
+    solver = session.solver(where) if where else None
+    report = run_analysis(analysis, solver, wish, lambda label: session.progress(f"{picture.stem(model)}, {label}"))
+    own: dict[str, Any] = {"model": model} if model else {}
+    write_json(file, {**report, **own, "command": command})
+    session.say(f"{file.stem}:\n{analysis.tell(report)}")
+
+
+def _command(session: Session, picture: Picture, where: str, count: int, data: str | None) -> str:
+    """The `letgo analyze` that repeats it."""
+    words: list[Any] = ["letgo", "analyze", picture.analysis, *([where] if where else []), "--count", count]
+    for flag, value in (("--regime", picture.regime), ("--steps", picture.steps)):
+        words += [] if value is None else [flag, value]
+    if data is not None:
+        words += ["--data", data if data == "hub" or session.dry_run else "FOLDER"]
+    words += ["--device", session.device] if session.device != "auto" and where else []
+    words += ["--quick"] if session.quick else []
+    return shlex.join(map(str, words))
