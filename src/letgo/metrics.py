@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from letgo.codecs import Codec
+from letgo.codecs import Codec, is_varied
 from letgo.errors import LetgoError
 from letgo.estimates import Z95, Estimate, Score, mean, number, rate
 from letgo.shapes import CellMask, State, Symbols
@@ -50,7 +51,10 @@ def symbol_chances(
     x: State, codec: Codec, symbols: int, alpha: float, beta: float
 ) -> Float[Tensor, "batch cells symbols"]:
     """Return how likely each symbol is in a cell of states alpha x0 + beta eps, by Bayes' rule for the cell alone, from
-    equal chances."""
+    equal chances. Images are no code that a state could be compared with: there it is the decoder that says so."""
+    if is_varied(codec):
+        images: Any = codec
+        return images.probabilities(x)
     codewords = alpha * codec.encode(torch.arange(symbols, device=x.device)[None])[0]
     squares = (x.float()[:, :, None] - codewords).square().sum(-1)
     return torch.softmax(-squares / (2 * beta**2), -1)

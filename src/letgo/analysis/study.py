@@ -173,6 +173,7 @@ def run_analysis(
     if solver is not None:
         if not solver.task.has_rules:
             raise LetgoError(f"{solver.task.name} has no rules to judge a board by; give --valid FILE.py:FUNCTION")
+        solver.on_split(wish.split)
         source = source_of(solver.task, wish.data)
         study.instances = source.draw(wish.split, wish.regime, count, wish.seed)
         data = source.identity("valid" if wish.regime == "valid" else wish.split)
