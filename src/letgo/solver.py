@@ -26,7 +26,7 @@ from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
 from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
-from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
+from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, cell_belief
 from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
 from letgo.tasks.task import identities
@@ -214,11 +214,15 @@ class Solver:
 
     def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
         """Return the self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
+        return self.cell_belief(boards, problem, noise).sum(1)
+
+    def cell_belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch cells"]:
+        """Return what each cell has in the self-likelihood of its board; a clue has nothing."""
         self.check_belief()
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
         denoise = self.sample_engine.denoise(self.context(problem))
-        return belief(denoise, self.path, clues, clues.values, noise).cpu()
+        return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
 
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
