@@ -8,9 +8,10 @@ from digits import digit_images
 from torch import Tensor
 from torch.nn import functional as F
 
-from letgo.codecs import AnalogBits, Codec, DigitImages, OneHot, RandomEmbedding
+from letgo.codecs import AnalogBits, Codec, DigitImages, OnDevices, OneHot, RandomEmbedding
 from letgo.data.digits import symbols_of
 from letgo.errors import LetgoError
+from letgo.rng import philox
 
 pytestmark = pytest.mark.fast
 
@@ -67,6 +68,27 @@ def test_analog_bits_are_the_signs_of_the_binary_digits() -> None:
 
 def test_an_analog_code_that_is_no_symbol_stays_visible() -> None:
     assert AnalogBits(9).decode(torch.ones(1, 1, 4)).item() == 15
+    assert AnalogBits(9).decode(torch.zeros(1, 1, 4)).item() == 0  # what has no sign is no 1
+
+
+@pytest.mark.parametrize("codec", [*(codec for codec, _ in EXACT.values()), make_digits(8)], ids=[*EXACT, "digits"])
+def test_a_codec_that_says_so_has_states_that_are_probabilities(codec: Codec) -> None:
+    x = codec.encode(every_symbol(2))
+    assert codec.one_hot == bool(((x == 0) | (x == 1)).all() and (x.sum(-1) == 1).all())
+
+
+def test_embeddings_are_those_that_runs_were_trained_with() -> None:
+    """A run's folder says no more than 'embedding': the vectors are drawn again whenever it is opened."""
+    drawn = torch.randn(9, 9, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(RandomEmbedding(9).encode(torch.arange(9)[None])[0], drawn)
+
+
+def test_a_table_is_copied_to_a_device_once_and_stays_where_it_was() -> None:
+    numbers, meta = torch.ones(3), torch.device("meta")
+    table = OnDevices(numbers)
+    assert table.on(meta).device == meta
+    assert table.on(meta) is table.on(meta)
+    assert table.on(numbers.device) is numbers
 
 
 def test_too_many_symbols_for_the_bits_are_refused() -> None:
@@ -123,8 +145,23 @@ def test_the_same_puzzle_shows_the_same_images_everywhere_and_another_instance_o
     assert torch.equal(codec.encode(other, instance)[0, 1:], x[0, 1:])
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1, 2**32, 2**33 + 5])
+def test_an_image_is_drawn_by_all_64_bits_of_the_seed(seed: int) -> None:
+    """Philox of (cell, symbol, instance), keyed by both halves of the seed; its first word picks one in their order."""
+    codec, symbols, instance = make_digits(8, seed), every_symbol(9), torch.tensor([3, 8])
+    digits = symbols_of(*digit_images(), 8, 9)
+    for board, number in enumerate(instance.tolist()):
+        for cell, symbol in enumerate(symbols[board].tolist()):
+            counter = [torch.tensor(word) for word in (cell, symbol, number, 0)]
+            word = int(philox(counter, (seed % 2**32, seed // 2**32))[0])
+            mine = digits.pixels[digits.labels == symbol]
+            expected = mine[word * len(mine) // 2**32].flatten()
+            assert torch.equal(codec.encode(symbols, instance)[board, cell], expected)
+    assert torch.equal(codec.encode(symbols), codec.encode(symbols, torch.zeros(2, dtype=torch.int64)))
+
+
 def test_a_digit_without_images_is_refused() -> None:
     digits = symbols_of(*digit_images(), 8, 9)
-    keep = digits.labels != 2
+    keep = (digits.labels != 2) & (digits.labels != 5)
     with pytest.raises(LetgoError, match="lack symbol 2"):
         DigitImages(digits[keep].pixels, digits[keep].labels, NearestMean(8))
