@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from letgo.models.conditioned import SelfConditioned
 from letgo.models.looped import LoopedTransformer
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
@@ -22,6 +23,10 @@ def build_looped(dim: int, task: Any, **options: Any) -> LoopedTransformer:
     return LoopedTransformer(dim, _positions(task), **options)
 
 
+def build_self_conditioned(dim: int, task: Any, **options: Any) -> SelfConditioned:
+    return SelfConditioned(dim, _positions(task), **options)
+
+
 def _positions(task: Any) -> Tensor:
     with torch.device("cpu"):  # also where a network is built without memory, to learn its shapes
         return task.positions()
@@ -31,6 +36,7 @@ def _positions(task: Any) -> Tensor:
 NETWORKS: dict[str, Entry] = {
     "transformer": build_transformer,
     "looped": build_looped,
+    "self-conditioned": build_self_conditioned,
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
     "categorical": "letgo.discrete:categorical",
 }
