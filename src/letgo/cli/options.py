@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from letgo.solver import Solver
 
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
-RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
+RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask remdm"
 MOST = 10**9  # of any number that names no other bound
 MOST_STEPS = 10**6  # of a sampler
 
@@ -154,6 +154,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     ahead = "tell the network the time this many steps ahead of the state's (default 0)"
     parser.add_argument("--ahead", type=real(0.0), default=0.0, help=ahead)
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
+    text = "confidence, remask: the likeliest symbols, and Gumbel noise of this scale in the order of cells"
+    parser.add_argument("--order-noise", type=real(0.0), help=f"{text} (default: symbols are drawn)")
     device(parser)
     batch(parser)
     precision(parser, "of the network's products (auto: bf16 on a GPU, and in `solve` where the CPU has it; else fp32)")
