@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -334,3 +335,56 @@ def test_a_verdict_names_cells_that_clash_and_what_is_left_to_them(client):
             if j != i and (j // 4 == i // 4 or j % 4 == i % 4 or (j // 8, j % 4 // 2) == (i // 8, i % 4 // 2))
         ]
         assert cell["left"] == [s for s in range(4) if str(s) not in {last["x"][j] for j in peers}]
+
+
+SERIES = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="[^"\\\n]*"(?:,(?!\}))?)*)\})? ([0-9.e+-]+|\+Inf)')
+
+
+def scraped(client: TestClient) -> dict[str, float]:
+    """Every series of /metrics; each line must be of the format, each family declared once and before its series."""
+    response = client.get("/metrics")
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert response.text.endswith("\n")
+    found, family, kind = {}, "", ""
+    for line in response.text.splitlines():
+        if declared := re.fullmatch(r"# (HELP|TYPE) ([a-z_]+) (.+)", line):
+            family, kind = declared[2], declared[3]
+            continue
+        match = SERIES.fullmatch(line)
+        assert match, line
+        parts = [f"{family}_{part}" for part in ("bucket", "sum", "count")] if kind == "histogram" else [family]
+        assert match[1] in parts, line
+        key = f"{match[1]}{{{match[2]}}}" if match[2] else match[1]
+        assert key not in found, line
+        found[key] = float(match[3])
+    return found
+
+
+def test_metrics_count_requests_steps_calls_and_boards(client):
+    before = scraped(client)
+    answer = solve(client, puzzle=PUZZLES[0], rule="tweedie", steps=20, seed=1)
+    client.post("/api/solve", json={"model": "nobody", "puzzle": "."})
+    client.get("/made/up")
+    client.get("/api/health", headers={"Host": "elsewhere"})
+    after = scraped(client)
+
+    def grown(key: str) -> float:
+        return after.get(key, 0.0) - before.get(key, 0.0)
+
+    assert answer["solved"]
+    assert grown('letgo_requests_total{route="/api/solve",status="200"}') == 1
+    assert grown('letgo_requests_total{route="/api/solve",status="404"}') == 1
+    assert grown('letgo_requests_total{route="other",status="404"}') == 1
+    assert grown('letgo_requests_total{route="/api/health",status="403"}') == 1  # refused at the door
+    assert grown('letgo_request_seconds_count{route="/api/solve"}') == 2
+    assert grown('letgo_request_seconds_bucket{route="/api/solve",le="+Inf"}') == 2
+    assert grown("letgo_network_calls_total") == grown("letgo_batch_boards_count") == answer["calls"]
+    assert grown("letgo_batch_boards_sum") == grown('letgo_batch_boards_bucket{le="1"}') == answer["calls"]  # alone
+    assert grown("letgo_boards_solved_total") == 1
+    assert (after["letgo_queue_requests"], after["letgo_running_boards"], after["letgo_queue_limit"]) == (0, 0, 64)
+    buckets = [
+        value for key, value in after.items() if key.startswith('letgo_request_seconds_bucket{route="/api/solve"')
+    ]
+    assert buckets == sorted(buckets)
+    assert client.get("/metrics", headers={"Origin": "http://elsewhere"}).status_code == 403
+    assert client.get("/metrics", headers={"Host": "elsewhere"}).status_code == 403

@@ -67,7 +67,7 @@ class Guard:
         try:
             self._check_size(scope)
             self._check_host(Headers(scope=scope))
-            if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/api/"):
+            if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/api/", "/metrics")):
                 self._check_origin(Headers(scope=scope))
             if scope["method"] == "POST" and scope["path"] in TAKES_BODIES:
                 receive = await self._read(Headers(scope=scope), receive)

@@ -67,6 +67,7 @@ class Job(ABC):
         self.batches, self.served = 0, 0.0  # under way for this job; CPU seconds of sampling that it has had
         self.emitted = self.taken = 0  # events, counted by the worker and by whoever sends them
         self.finished = self.cancelled = False
+        self.solved = 0  # valid boards among its answers
         self.status = 200  # of the answer, where it is one
         self.emit: Emit = lambda name, data: None
 
@@ -129,7 +130,7 @@ class SolveJob(Job):
         if boards is None and lane.attempt + 1 < self.tries:
             self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
             return
-        self.finished = True
+        self.finished, self.solved = True, int(boards is not None)
         task = self.solver.task
         answer = {
             "puzzle": task.format_clues(self.problem)[0],
@@ -167,11 +168,12 @@ class TrajectoryJob(Job):
         self.emit("frame", {"side": lane.side, **frame(view, row, self.probabilities)})
 
     def last(self, lane: Lane, view: View, row: int) -> None:
-        lane.open = False
+        lane.open, valid = False, bool(view.state.valid[row])
         self.left -= 1
+        self.solved += valid
         verdict = {
             "side": lane.side,
-            "valid": bool(view.state.valid[row]),
+            "valid": valid,
             "violations": int(view.state.violations[row].sum()),
             "first_valid": self.first_valid[lane.side],
             "steps": self.steps,
@@ -216,6 +218,7 @@ class RaceJob(Job):
         lane.open, side, valid = False, lane.side, bool(view.state.valid[row])
         self.left -= 1
         self.wins[side] += valid
+        self.solved += valid
         self.runs[side] += 1
         share = rate(self.wins[side], self.runs[side]).as_dict()
         self.finished = self.left == 0

@@ -17,12 +17,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from letgo import __version__
 from letgo.app import limits, schemas
 from letgo.app.catalog import Catalog, parse, random_puzzle, random_puzzles
 from letgo.app.guard import Guard
 from letgo.app.limits import Busy
+from letgo.app.metrics import MEDIA_TYPE, Measured, Metrics, Samples, exposition
 from letgo.app.openapi import with_rules
 from letgo.errors import LetgoError
 
@@ -104,8 +106,20 @@ def create_app(
     _add_sampling(app, held)
     _add_page(app)
     _add_schema(app)
+    _add_metrics(app, held)
     app.state.held = held
     return app
+
+
+def _add_metrics(app: FastAPI, held: Held) -> None:
+    """Add the route, and what counts requests: outside all else, and only after every route is known."""
+
+    async def answer(_: Request) -> Response:
+        return Response(exposition(held.samples()), headers={"Content-Type": MEDIA_TYPE})
+
+    app.add_route("/metrics", answer, methods=["GET"], include_in_schema=False)
+    routes = {route.path for route in app.routes if isinstance(route, Route)}
+    app.add_middleware(Measured, metrics=held.metrics, routes=routes)
 
 
 def _add_schema(app: FastAPI) -> None:
@@ -155,7 +169,7 @@ class Held:
 
     def __init__(self, catalog: Catalog, queue: int):
         self.catalog, self.queue = catalog, queue
-        self.drawing = threading.BoundedSemaphore(1)
+        self.drawing, self.metrics = threading.BoundedSemaphore(1), Metrics()
         self.scheduler: Any = None  # a letgo.app.scheduler.Scheduler; naming the type would import torch
 
     def start(self) -> None:
@@ -165,7 +179,7 @@ class Held:
         try:
             from letgo.app.scheduler import Scheduler
 
-            self.scheduler = Scheduler(self.queue)
+            self.scheduler = Scheduler(self.queue, self.metrics)
             self.scheduler.start()
             self.catalog.load()
         except Exception as error:  # torch itself may be broken
@@ -179,6 +193,16 @@ class Held:
             return random_puzzles(solver.task, regime, count, seed)
         finally:
             self.drawing.release()
+
+    def samples(self) -> Samples:
+        """All that was counted, and how it stands just now."""
+        scheduler = self.scheduler
+        now = {
+            "letgo_queue_requests": scheduler.in_flight() if scheduler else 0,
+            "letgo_queue_limit": self.queue,
+            "letgo_running_boards": scheduler.running_boards() if scheduler else 0,
+        }
+        return {**self.metrics.read(), **{(name, ()): float(value) for name, value in now.items()}}
 
     def hang_up(self) -> None:
         if self.scheduler is not None:

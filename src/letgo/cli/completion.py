@@ -14,6 +14,7 @@ NAMED = {
     "generate": "models",
     "evaluate": "models",
     "analyze": "models",
+    "export": "models",
     "tune": "models",
     "train": "presets",
 }
