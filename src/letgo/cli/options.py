@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
 REGIME = "clue regime, e.g. 21, medium, hard for sudoku (default: the task's first)"
 INSTANCES = "instances: a file, a folder with valid.csv and test.csv (or .npz), or hub (default: generated)"
-RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
+RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask remdm"
 MOST = 10**9  # of any number that names no other bound
 MOST_STEPS = 10**6  # of a sampler
 
@@ -162,6 +162,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     ahead = "tell the network the time this many steps ahead of the state's (default 0)"
     parser.add_argument("--ahead", type=real(0.0), default=0.0, help=ahead)
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
+    text = "confidence, remask: the likeliest symbols, and Gumbel noise of this scale in the order of cells"
+    parser.add_argument("--order-noise", type=real(0.0), help=f"{text} (default: symbols are drawn)")
     device(parser)
     batch(parser)
     precision(
