@@ -81,7 +81,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=options.real(0.0, 100.0),
         help="lambda_simple of self-correction, 0 to 100 (usually 0.1)",
     )
-    add("--ablation", metavar="NAME", help="another objective of App. L.2; a wrong name lists all (default: the preset's)")
+    add(
+        "--ablation",
+        metavar="NAME",
+        help="another objective of App. L.2; a wrong name lists all (default: the preset's)",
+    )
     options.flag(parser, "--full-gradient", "Algorithm 2 to the letter; slower (default: App. C's cheaper form)")
     keep = options.list_of(whole, may_be_empty=True)
     add(
