@@ -20,7 +20,7 @@ def test_a_cost_is_boards_times_steps_times_cells() -> None:
     assert board_cells(Experiment("mine", "", lambda _: "", (need,))) == 7 * 3 * 10 * 2 * 49
     picture = Picture("mechanism", ("queens", "queens-baseline"))
     assert board_cells(Experiment("mine", "", lambda _: "", pictures=(picture,))) == 2 * 2000 * 2 * 200 * 14
-    assert [told(s) for s in (0.1, 12, 200, 7200, 200_000)] == ["1 s", "12 s", "3 min", "2 h", "2 days"]
+    assert [told(s) for s in (0.1, 12.0, 200.0, 7200.0, 200_000.0)] == ["1 s", "12 s", "3 min", "2 h", "2 days"]
     assert 0.9e-3 < 81 * CPU < 1.1e-3
 
 
