@@ -43,13 +43,13 @@ class Chosen:
 
 
 LOOPED = "sudoku-extreme-looped"
-NUGGET = ".......39.....1..5..3.5.8....8.9...6.7...2...1..4.......9.8..5..2....6..4..7....."  # known as Golden Nugget
+ESCARGOT = "1....7.9..3..2...8..96..5....53..9...1..8...26....4...3......1..4......7..7...3.."  # by A. Inkala
 MASKED = ({"rule": "ancestral"}, {"rule": "remask"})
 TRAININGS = ({"rule": "ddpm"}, {"rule": "ddpm", "model": "sudoku"})
 CHOSEN = [
     Chosen("Sudoku: two samplers", "sudoku-baseline", "21"),
     Chosen("Sudoku: without and with self-correction, both DDPM", "sudoku-baseline", "21", sides=TRAININGS, seed=-1),
-    Chosen("One of the hardest Sudokus, until the network is sure", LOOPED, "test", 0, NUGGET, sure=24),
+    Chosen("AI Escargot, a hard Sudoku, until the network is sure", LOOPED, "test", 9, ESCARGOT, sure=24),
     Chosen("Masked diffusion: 4x4 Sudoku, two ways to unmask", "sudoku-mini-d3pm", "4", sides=MASKED, seed=-1),
     Chosen("Latin square from nothing", "latin-baseline", "gen", puzzle="nothing"),
     Chosen("14 queens", "queens-baseline", "random", seed=3),
