@@ -170,7 +170,7 @@ def test_a_model_offers_the_rules_that_fit_it(page):
     rules = page.locator("#rule-0 option")
     assert "resample" in [rule.get_attribute("value") for rule in rules.all()]
     page.select_option("#model", page.locator("#model option[value*='small-sudoku-d3pm']").get_attribute("value"))
-    assert [rule.get_attribute("value") for rule in rules.all()] == ["ancestral", "confidence", "remask"]
+    assert [rule.get_attribute("value") for rule in rules.all()] == ["ancestral", "confidence", "remask", "remdm"]
     assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ancestral", "confidence"]
     assert page.locator("#settings-0 input").count() == 1  # there is no variance to multiply
     page.select_option("#rule-1", "remask")
