@@ -52,6 +52,10 @@ def recipe(config: Config) -> str:
             "cross-entropy on open cells after each turn, self-correction around it (App. C's form, lambda_simple "
             f"{config.simple_weight:g}); the gradient's norm cut to {config.clip_norm:g}"
         )
+    if config.objective == "masked":
+        loss = "cross-entropy at masked cells, masking rates uniform (App. F.1)"
+    if config.objective == "velocity":
+        loss = "the squared error of the velocity"
     optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
     rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
     falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
@@ -117,9 +121,10 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
 def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What DDPM and Tweedie reprojection score where the model was measured first, with its command.
 
-    A model that was measured with neither has the figures of its own rule.
+    A model that was measured with neither has the figures of its own rules.
     """
-    plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
+    plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]]
+    plain = plain or [r for r in reports if not r["settings"]] or reports
     first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
     chosen = {r["rule"]: r for r in reversed(first)}  # of several the first
     facts, scores = ("rule", "regime", "steps", "command"), ("value", "low", "high", "n")
@@ -202,7 +207,7 @@ def best_from_nothing(folder: Path, reports: list[dict[str, Any]]) -> str:
         for r in reports
         if (r["regime"], r["steps"], r["settings"]) == (where, steps, solver.tuned(r["rule"], where))
     }
-    return max(drawn, key=drawn.__getitem__, default="tweedie")
+    return max(drawn, key=drawn.__getitem__, default=solver.best_rule)
 
 
 def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:

@@ -65,7 +65,9 @@ def grid(name: str, plot: Plot | None = None) -> Experiment:
     table = TABLES[name]
     needs = [Need.of(one) for cell in table.cells() for one in cell.with_others()]
     label = table.label or f"Table {name.removeprefix('table')}"
-    return Experiment(name, f"{label}: {table.title}", partial(show_grid, table=table), (*needs, *SOLVED.get(name, ())), plot)
+    return Experiment(
+        name, f"{label}: {table.title}", partial(show_grid, table=table), (*needs, *SOLVED.get(name, ())), plot
+    )
 
 
 def show_grid(results: Results, table: Table) -> str:
@@ -370,7 +372,9 @@ def show_others(results: Results) -> str:
     for name in results.store.models():
         model, _ = split_seed(name)
         cells = [cell for cell in every if cell.model == model]
-        for r in results.store.reports(name) if model not in models and not is_looped(name) and not is_masked(name) else ():
+        for r in (
+            results.store.reports(name) if model not in models and not is_looped(name) and not is_masked(name) else ()
+        ):
             if not any(fits(r, cell) for cell in cells):
                 rule = " ".join([results.use(r)["rule"], *(f"{k}={v:g}" for k, v in r["settings"].items())])
                 counts = [str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps_of(r)]
