@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from letgo.errors import LetgoError
 from letgo.kernels import Draw, Transition
-from letgo.models import cell_positions
+from letgo.models import positions_of
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
 from letgo.objectives import Batch, Network
@@ -204,8 +204,8 @@ class Categorical:
         super().__init__(*sizes, **options)
         self.time.frequencies.zero_()
 
-    def answer(self, out: State, x_t: State, t: Time) -> State:
-        return F.pad(out[..., :-1].float().softmax(-1), (0, 1))
+    def answer(self, x_t: State, t: Time, raw: State) -> State:
+        return F.pad(raw[..., :-1].float().softmax(-1), (0, 1))
 
 
 class CategoricalTransformer(Categorical, Transformer):
@@ -217,7 +217,7 @@ class CategoricalMachine(Categorical, NeuralLogicMachine):
 
 
 BODIES: dict[str, Callable[..., nn.Module]] = {
-    "transformer": lambda dim, task, **options: CategoricalTransformer(dim, cell_positions(task), **options),
+    "transformer": lambda dim, task, **options: CategoricalTransformer(dim, positions_of(task), **options),
     "nlm": lambda dim, task, **options: CategoricalMachine(dim, **options),
 }
 

@@ -108,7 +108,7 @@ def evaluate(
     if sure is None:
         tries = solver.sample(problem, sampler, seed, passes, 0, batch, progress).unflatten(0, (passes, -1))
         seconds = time.perf_counter() - started
-        boards = torch.stack([solver.codec.decode(x) for x in tries])
+        boards = torch.stack([solver.read(x, problem) for x in tries])
         best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.codec.one_hot else None
         columns = _columns(solver, problem, tries, boards, best, sampler.calls * passes)
         calls = sampler.calls * passes * len(problem)
@@ -180,7 +180,7 @@ def until_sure(
             break
         part = problem[rows]
         ends = solver.sample(part, sampler, seed, 1, attempt, batch)
-        boards, before = solver.codec.decode(ends), ledger.belief[rows]
+        boards, before = solver.read(ends, part), ledger.belief[rows]
         likelihood = solver.self_likelihood(boards, part, seed, batch)
         valid[rows, attempt] = solver.task.validate(boards, part)
         calls = torch.full_like(rows, sampler.calls + len(BELIEF_TIMES))

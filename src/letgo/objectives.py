@@ -34,6 +34,7 @@ class Batch:
     clues: Clues
     context: Tensor | None = None
     models: int = 1
+    progress: Tensor | None = None  # the share of the run's steps that are behind it; None at its beginning
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -241,4 +242,5 @@ OBJECTIVES: dict[str, Entry] = {
     "cross-entropy": lambda simple_weight, full: CrossEntropy(simple_weight),
     "velocity": lambda simple_weight, full: VelocityLoss(),
     "masked": "letgo.discrete:masked_cross_entropy",
+    "consistency": "letgo.consistency:consistency_training",
 }

@@ -11,7 +11,7 @@ import pickletools
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -332,6 +332,13 @@ class Run:
     def keep(self, step: int, **kinds: Weights) -> None:
         both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
         save_weights(self.folder / "checkpoints" / f"{step}.safetensors", both, torch.float16)
+
+    def adopt(self, files: Mapping[str, bytes]) -> None:
+        """Write what a model needs beside its weights, where it is not there yet."""
+        for name, content in files.items():
+            if not (self.folder / name).is_file():
+                with written_atomically(self.folder / name) as file:
+                    file.write(content)
 
     def log(self, step: int, losses: dict[str, float], speed: float) -> None:
         """Write one more line; the file is closed between lines, so a killed run leaves at most half of one."""

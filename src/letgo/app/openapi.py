@@ -10,7 +10,7 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
     from letgo.samplers import RULES
 
     parts = schema["components"]["schemas"]
-    for part in (parts["RuleSettings"], parts["SolveRequest"]):
+    for part in (parts["RuleSettings"], parts["SolveRequest"], parts["SureRequest"]):
         _name(part["properties"]["rule"], [*RULES])
         conditions = [
             _only(setting, {"type": "number"}, [rule for rule, kind in RULES.items() if setting in kind.takes], True)

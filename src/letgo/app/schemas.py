@@ -76,6 +76,24 @@ class SolveRequest(Settings, PuzzleRequest):
     seed: Seed = 0
 
 
+class SureRequest(SolveRequest):
+    """As `letgo solve --no-verify --tries`: try again until the network is sure of its board. No rule is looked at."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "tries": 3, "sure": -2.0}]
+        }
+    )
+    tries: int = Field(default=24, ge=1, le=limits.MAX_TRIES)
+    sure: float | None = Field(
+        default=None,
+        ge=limits.LEAST_BELIEF,
+        le=0,
+        allow_inf_nan=False,
+        description="The self-likelihood above which a board counts as settled; by default the model's own mark",
+    )
+
+
 class TrajectoryRequest(PuzzleRequest):
     """The same puzzle and noise through one or two rules, to the end, whatever the rules of the task say."""
 
@@ -168,6 +186,10 @@ class ModelCard(BaseModel):
     example: Example
     tuned: dict[str, dict[str, float]] = Field(description="Stored settings of em and em-decay")
     tuned_steps: dict[str, int] = Field(default={}, description="The number of steps that they were tuned for")
+    sure: float | None = Field(
+        default=None,
+        description="The self-likelihood above which it is sure of a board; null where it has no such mark",
+    )
 
 
 class Models(BaseModel):
@@ -219,6 +241,8 @@ class Start(Event):
     probabilities: bool = False
     count: int | None = Field(default=None, description="Seeds or puzzles of a race")
     vary: str | None = None
+    tries: int | None = Field(default=None, description="At most so many until the network is sure")
+    sure: float | None = Field(default=None, description="The mark: the self-likelihood above which it is")
 
 
 class Frame(Event):
@@ -271,6 +295,31 @@ class Result(Event):
     puzzle: str | None = None
 
 
+class Try(Event):
+    """One try that has ended; the frames before it are its steps."""
+
+    number: int = Field(description="Counted from 1")
+    belief: float = Field(description="The self-likelihood of its board, 0 at most")
+    mark: float
+    sure: bool = Field(description="Whether it lies above the mark")
+    cells: list[float] = Field(description="What each cell has in it: the log-probability of its symbol, 0 at clues")
+    calls: int = Field(description="Network calls of this try, those for its self-likelihood counted")
+
+
+class Choice(Event):
+    """The record of `letgo solve --no-verify --tries --json`, and which try it is."""
+
+    puzzle: str
+    solved: bool = Field(description="Whether the board breaks no rule: looked at only now")
+    board: str | None
+    tries: int
+    calls: int
+    seconds: float
+    belief: float
+    number: int = Field(description="The try that is believed most")
+    sure: bool
+
+
 class Done(Event):
     """Nothing more will come."""
 
@@ -287,6 +336,8 @@ EVENTS: dict[str, type[BaseModel]] = {
     "verdict": Verdict,
     "progress": Progress,
     "result": Result,
+    "try": Try,
+    "choice": Choice,
     "done": Done,
     "error": Error,
 }

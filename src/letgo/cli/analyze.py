@@ -70,12 +70,12 @@ def analyze(args: argparse.Namespace, model: str | None) -> None:
     """One analysis of one model: say what is done, do it, write it, draw it."""
     from letgo.analysis import analysis_of
     from letgo.analysis.drawing import available, draw
-    from letgo.analysis.study import Wish, run_analysis
+    from letgo.analysis.study import Wish, run_analysis, write_report
     from letgo.data.files import refuse_unwritable
     from letgo.data.source import source_of
     from letgo.machine import device_name
     from letgo.progress import Progress
-    from letgo.runs import own_name, write_json
+    from letgo.runs import own_name
     from letgo.solver import load
 
     analysis, name = analysis_of(args.name), stem(args.name, model, args.regime)
@@ -97,7 +97,7 @@ def analyze(args: argparse.Namespace, model: str | None) -> None:
     report = run_analysis(analysis, solver, wish, lambda label: Progress(f"{name}, {label}", voice=args.voice))
     own: dict[str, Any] = {} if model is None else {"model": own_name(model)}
     report = {**report, **own, "command": args.command_line}
-    write_json(target, report)
+    write_report(target, report)
     print(analysis.tell(report))
     pictures = draw([report], target.with_suffix("")) if available() else []
     print(f"wrote {', '.join(map(str, [target, *pictures]))}")

@@ -30,6 +30,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "train": "train a preset, a table or a task of your own, or go on with a run",
     "evaluate": "measure how often a model and a sampling rule end in a valid board",
     "merge": "join the reports of the parts of one measurement (evaluate --shard)",
+    "sweep": "train and measure a grid of settings, on this machine or a cluster; only what is missing",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
     "analyze": "look into a model: one of the paper's diagnostics as JSON and as a picture",
@@ -50,6 +51,7 @@ LONG = (
     "reproduce",
     "complete",
     "export",
+    "sweep",
 )  # work that says what it does
 
 EPILOG = """examples:

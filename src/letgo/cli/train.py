@@ -30,6 +30,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--data", help=f"{data}your own, a valid configuration per row: .csv .txt .npy .npz .parquet (docs/own-data.md)"
     )
     add(
+        "--digits",
+        metavar="WHAT",
+        help="images for presets of digits: mnist, optdigits, a folder with MNIST's files or of `letgo data digits` "
+        "(default: MNIST of data/mnist, where it was fetched, else optdigits)",
+    )
+    add(
         "--grid",
         type=options.grid,
         metavar="HxW",
@@ -164,7 +170,7 @@ def train(args: argparse.Namespace, config: Config) -> int:
     torch.set_num_threads(threads := pick_threads(args.threads))
     where = device_name(device) + (f", {threads} thread{'s' * (threads > 1)}" if device.type == "cpu" else "")
     args.voice.announce(f"training {config.name} on {where}: {config.steps:,} steps of {config.batch} boards")
-    same = ("seeds", "data", "max_seconds", "keep", "validate", "log_every")
+    same = ("seeds", "data", "digits", "max_seconds", "keep", "validate", "log_every")
     more = {"fast": False if args.plain else None, "command": args.command_line, "say": args.voice.say}
     more["watch"] = watcher(args, config, device)
     if args.log == "tensorboard":

@@ -76,7 +76,7 @@ def _tune_all(args: argparse.Namespace) -> int:
     from letgo.solver import load
     from letgo.tune import advice, check_count, together
 
-    solvers = [load(name, args.device, not args.plain, args.threads) for name in args.runs]
+    solvers = [load(name, args.device, not args.plain, args.threads).on_split("valid") for name in args.runs]
     first = solvers[0]
     for name, solver in zip(args.runs, solvers, strict=True):
         if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
@@ -152,7 +152,7 @@ def _tune(
         show = Progress(f"{config.name}, euler: checkpoints", voice=args.voice)
 
         def build(network: nn.Module) -> Solver:
-            return Solver(config, network, args.device, folder, fast, args.threads)
+            return Solver(config, network, args.device, folder, fast, args.threads).on_split("valid")
 
         checkpoint = pick_checkpoint(run, candidates, build, problem, args.steps, args.seed, args.batch, show)
         solver = build(run.network(checkpoint["step"], checkpoint["weights"]))

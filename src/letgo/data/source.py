@@ -97,7 +97,7 @@ class Source:
             path = split_file(folder, "train")  # whose last rows are held out
         if path is None or not path.is_file():
             raise LetgoError(f"{self.data}: no {split} file there; give --data FILE or a folder that holds {split}.csv")
-        return _identity(path)
+        return file_identity(path)
 
     # What is refused or remarked upon.
 
@@ -299,7 +299,8 @@ def _part(problem: Problem, split: str) -> Problem:
 
 
 @cache
-def _identity(path: Path) -> dict[str, Any]:
+def file_identity(path: Path) -> dict[str, Any]:
+    """A file by name, hash and, where they are told at a glance, rows."""
     raw = path.read_bytes()
     found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
     if file_kind(path) == "csv":

@@ -16,15 +16,14 @@ from letgo.registry import Entry
 
 def build_transformer(dim: int, task: Any, **options: Any) -> Transformer:
     """Its tables of positions are the task's: row, column and box for Sudoku; otherwise one table (App. E.1)."""
-    return Transformer(dim, cell_positions(task), **options)
+    return Transformer(dim, positions_of(task), **options)
 
 
 def build_looped(dim: int, task: Any, **options: Any) -> LoopedTransformer:
-    return LoopedTransformer(dim, cell_positions(task), **options)
+    return LoopedTransformer(dim, positions_of(task), **options)
 
 
-def cell_positions(task: Any) -> Tensor:
-    """The tables of positions that a task gives its cells."""
+def positions_of(task: Any) -> Tensor:
     with torch.device("cpu"):  # also where a network is built without memory, to learn its shapes
         return task.positions()
 
@@ -32,8 +31,9 @@ def cell_positions(task: Any) -> Tensor:
 # Each is given the size of a cell's state, the task, and the configuration's network_options.
 NETWORKS: dict[str, Entry] = {
     "transformer": build_transformer,
-    "velocity": lambda dim, task, **options: VelocityTransformer(dim, cell_positions(task), **options),
+    "velocity": lambda dim, task, **options: VelocityTransformer(dim, positions_of(task), **options),
     "looped": build_looped,
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
     "categorical": "letgo.discrete:categorical",
+    "consistency": "letgo.consistency:consistency_transformer",
 }

@@ -14,5 +14,5 @@ class VelocityTransformer(Transformer):
 
     path_name: ClassVar[str] = "linear"  # the only path that it fits
 
-    def answer(self, out: State, x_t: State, t: Time) -> State:
-        return LinearPath().x0_from_velocity(x_t, out.to(x_t.dtype), t)
+    def answer(self, x_t: State, t: Time, raw: State) -> State:
+        return LinearPath().x0_from_velocity(x_t, raw.to(x_t.dtype), t)

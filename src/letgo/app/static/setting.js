@@ -56,7 +56,11 @@ export const raceKey = (setting, models) =>
 export const runKey = (setting, models) =>
   JSON.stringify([setting.model, setting.sides, setting.puzzle, stepsOf(setting, models), setting.seed]);
 
+<<<<<<< HEAD
 export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: null, run: false, race: null, vary: "seeds" });
+=======
+export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: "p", run: false, race: null, vary: "seeds", sure: null });
+>>>>>>> discrete
 
 /** From the address; what it does not say is left as `fresh` has it. */
 export function read(hash) {
@@ -67,6 +71,7 @@ export function read(hash) {
   setting.run = query.get("run") === "1";
   const race = /^(\d+)@(\d+)$/.exec(query.get("race") ?? "");
   if (race) setting.race = { count: Number(race[1]), seed: Number(race[2]) };
+  if (/^\d+$/.test(query.get("sure") ?? "")) setting.sure = Number(query.get("sure"));
   if (query.get("vary") === "puzzles") setting.vary = "puzzles";
   SIDES.forEach((side, i) => {
     if (query.get(side)) setting.sides[i].rule = query.get(side);
@@ -93,6 +98,7 @@ export function write(setting, models) {
   if (setting.view !== usualView(find(models, setting.model))) query.set("view", setting.view);
   if (setting.vary !== "seeds") query.set("vary", setting.vary);
   if (setting.race) query.set("race", `${setting.race.count}@${setting.race.seed}`);
+  if (setting.sure) query.set("sure", setting.sure);
   if (setting.run) query.set("run", "1");
   return "#" + query;
 }
