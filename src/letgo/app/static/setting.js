@@ -56,11 +56,7 @@ export const raceKey = (setting, models) =>
 export const runKey = (setting, models) =>
   JSON.stringify([setting.model, setting.sides, setting.puzzle, stepsOf(setting, models), setting.seed]);
 
-<<<<<<< HEAD
-export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: null, run: false, race: null, vary: "seeds" });
-=======
-export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: "p", run: false, race: null, vary: "seeds", sure: null });
->>>>>>> discrete
+export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: null, run: false, race: null, vary: "seeds", sure: null });
 
 /** From the address; what it does not say is left as `fresh` has it. */
 export function read(hash) {
