@@ -123,8 +123,7 @@ def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     A model that was measured with neither has the figures of its own rules.
     """
-    plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]]
-    plain = plain or [r for r in reports if not r["settings"]] or reports
+    plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
     first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
     chosen = {r["rule"]: r for r in reversed(first)}  # of several the first
     facts, scores = ("rule", "regime", "steps", "command"), ("value", "low", "high", "n")
