@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from letgo import tasks
-from letgo.codecs import CODECS, Codec
+from letgo.codecs import CODECS, Codec, DigitImages
 from letgo.errors import LetgoError
 from letgo.kernels import Gaussian, Transition, generalized_ddim
 from letgo.models import NETWORKS
@@ -29,6 +29,7 @@ from letgo.tasks import Problem, Row, Task
 SMALL: dict[str, dict[str, Any]] = {
     "sudoku": {"box": 2},
     "sudoku-extreme": {"box": 2},
+    "mnist-sudoku": {"box": 2},
     "latin": {"size": 4},
     "queens": {"size": 8},
     "connectivity": {"size": 5},
@@ -36,12 +37,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "table": {"columns": 4, "values": ("a", "b", "c", "d")},
 }
 FILES = {"table": "".join("".join(row) + "\n" for row in product("abcd", repeat=4))}  # of tasks that draw nothing
-NETWORK_FOR = {"cross-entropy": "looped"}  # an objective that wants one network
+NETWORK_FOR = {"cross-entropy": "looped", "consistency": "consistency"}  # an objective that wants one network
 TASK_OF = {"nlm": "connectivity"}  # a network that wants a context, or the shape of one task
 WIDTHS: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "nlm": {"width": 8, "time_features": 16, "depth": 3},
+    "velocity": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "categorical": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
+    "consistency": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
 }
 CODEC_OF = {"absorbing": "masked"}  # by the family of a path
 NETWORK_OF = {"absorbing": "categorical"}
@@ -163,7 +166,18 @@ def small_task(name: str) -> Task:
     return tasks.get(name, **SMALL.get(name, {}))
 
 
+def one_image_each(symbols: int) -> DigitImages:
+    """Digits of one random image each, read as the nearest: the codec without its files."""
+    images = torch.rand(symbols, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return DigitImages(images, torch.arange(symbols), lambda x: -torch.cdist(x.flatten(1), images.flatten(1)))
+
+
+IN_MEMORY = {"digits": one_image_each}  # codecs whose images lie in a run's folder
+
+
 def build_codec(name: str, symbols: int) -> Codec:
+    if name in IN_MEMORY:
+        return IN_MEMORY[name](symbols)
     return choose("codec", CODECS, name)(symbols)
 
 

@@ -303,14 +303,20 @@ def test_fetch_downloads_what_is_missing_without_a_progress_bar(
     hub.install(monkeypatch)
     (tmp_path / "train.csv").write_text("here")
     assert letgo_data("fetch", "sudoku-extreme", "--out", tmp_path) == 0
-    assert hub.calls == ["quiet", "dataset:sapientinc/sudoku-extreme@main/test.csv", "test.csv"]
+    commit = "58942f96baeb572ca3127e2a9e9c70f330783d6b"
+    assert hub.calls == ["quiet", f"dataset:sapientinc/sudoku-extreme@{commit}/test.csv", "test.csv"]
     assert (tmp_path / "test.csv").read_bytes() == b"content"
     assert (tmp_path / "train.csv").read_text() == "here"
     letgo_data("fetch", "sudoku-extreme", "--out", tmp_path, "--force")
     assert (tmp_path / "train.csv").read_bytes() == b"content"
 
 
-def test_all_files_come_from_the_commit_that_main_was_and_the_folder_says_which(
+def test_every_source_is_a_fixed_commit() -> None:
+    """A branch would give other rows on another day."""
+    assert all(fetching.COMMIT.fullmatch(source.revision) for source in fetching.SOURCES.values())
+
+
+def test_all_files_come_from_one_commit_and_the_folder_says_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = FakeHub(commit="a" * 40)

@@ -34,6 +34,25 @@ def test_the_cosine_path_is_the_papers() -> None:
     assert_close(CosinePath().beta(t), (1 - CosinePath().alpha(t) ** 2).sqrt())  # variance-preserving (Eq. 1)
 
 
+def test_v_of_diffusers_is_turned_back_on_every_path() -> None:
+    """v = alpha eps - beta x0 (Salimans and Ho, 2022), also where alpha^2 + beta^2 is not 1."""
+    x0, eps = random_states(23, 0), random_states(23, 1)
+    for path in (CosinePath(), LinearPath(), TablePath(torch.linspace(0.99, 0.0, 40, dtype=torch.float64))):
+        v = path.alpha(INTERIOR) * eps - path.beta(INTERIOR) * x0
+        assert_close(path.x0_from_v(path.sample(x0, INTERIOR, eps), v, INTERIOR), x0)
+
+
+def test_a_tables_training_steps_are_its_times() -> None:
+    """Step i of T is t = (i + 1) / T and has the table's own alpha; t = 0 has no step and takes the first."""
+    products = torch.tensor([0.9, 0.5, 0.3, 0.2, 0.0], dtype=torch.float64)
+    path, steps = TablePath(products), torch.arange(5)
+    times = ((steps + 1) / 5).double().view(-1, 1, 1)
+    assert torch.equal(path.timestep(times), steps)
+    assert path.timestep(at(0.0)).tolist() == [0]
+    assert_close(path.alpha(times).flatten() ** 2, products)
+    assert_close(path.alpha(at(0.0)), at(1.0))
+
+
 def test_the_linear_path_is_rectified_flow() -> None:
     x0, noise = random_states(23, 0), random_states(23, 1)
     assert_close(LinearPath().sample(x0, INTERIOR, noise), (1 - INTERIOR) * x0 + INTERIOR * noise)

@@ -15,11 +15,17 @@ TABLE_4 = {"steps": 2_000_000, "optimizer": "adam", "learning_rate": 1e-3, "batc
 OTHERWISE = {
     "sudoku-extreme": {"sample_steps": 1000},
     "sudoku-extreme-looped": {"steps": 200_000},
+    "sudoku-extreme-consistency": {"learning_rate": 1e-4},
     "connectivity": {"batch": 64},
     "maze": {"batch": 64, "simple_weight": 0.5},
     "maze-muon": {"optimizer": "muon", "learning_rate": 4e-4},
     "sudoku-flow": {"path": "linear"},
-    "sudoku-d3pm": {"path": "absorbing", "sample_steps": 256},
+    "mnist-sudoku": {"path": "linear", "steps": 400_000, "learning_rate": 5e-4, "sample_steps": 500},
+    **{f"{task}-d3pm": {"path": "absorbing", "sample_steps": 256} for task in ("sudoku", "latin", "queens")},
+    "sudoku-extreme-d3pm": {"path": "absorbing"},
+    "connectivity-d3pm": {"path": "absorbing", "sample_steps": 64},
+    "maze-d3pm": {"path": "absorbing", "sample_steps": 256, "simple_weight": 0.1},
+    "sudoku-mini-d3pm": {"path": "absorbing"},
     "sudoku-mini": {"steps": 4_000, "learning_rate": 2e-3, "batch": 64, "sample_steps": 50},
 }
 

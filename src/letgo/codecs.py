@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,8 @@ from letgo.errors import LetgoError
 from letgo.registry import Entry
 from letgo.rng import philox
 from letgo.shapes import State, Symbols
+
+AT_ONCE = 4096  # images that a decoder is shown at once
 
 
 @runtime_checkable
@@ -92,44 +94,31 @@ class RandomEmbedding:
 
 
 class DigitImages:
-    """Each symbol an image of its digit, in [-1, 1]; the decoder is handed in (App. N).
+    """Each symbol an image of its digit, in [-1, 1]; what tells images apart is handed in (App. N).
 
     Which image is a pure function of (seed, instance, cell, symbol): the same puzzle shows the same images everywhere.
     """
 
     one_hot: ClassVar[bool] = False
+    varied: ClassVar[bool] = True
 
     def __init__(
         self,
         images: Float[Tensor, "images height width"],
         labels: Int[Tensor, "images"],
-        classify: Callable[[Float[Tensor, "digits 1 height width"]], Int[Tensor, "digits"]],
+        score: Callable[[Float[Tensor, "digits 1 height width"]], Float[Tensor, "digits symbols"]],
         seed: int = 0,
     ):
         self.height, self.width = images.shape[1:]
         self.dim = self.height * self.width
-        self.classify = classify
+        self.score = score
         order = labels.argsort(stable=True)
         pixels, counts = images[order].flatten(1), labels.bincount()
         if (counts == 0).any():
-            raise LetgoError(f"digit images lack symbol {int((counts == 0).nonzero()[0])}")
+            raise LetgoError(f"there is no digit image of symbol {int((counts == 0).nonzero()[0])}")
         self.images, self.counts = OnDevices(pixels), OnDevices(counts)
         self.starts = OnDevices(counts.cumsum(0) - counts)
         self.seed = seed
-
-    @staticmethod
-    def from_mnist(
-        images: Int[Tensor, "images 28 28"],
-        labels: Int[Tensor, "images"],
-        classify: Callable[[Float[Tensor, "digits 1 height width"]], Int[Tensor, "digits"]],
-        size: int = 28,
-        seed: int = 0,
-    ) -> DigitImages:
-        """Digits 1..9 as symbols 0..8, at 28x28 or shrunk (8x8) by averaging."""
-        keep = labels > 0
-        pixels = images[keep].float()[:, None] / 127.5 - 1
-        small = F.adaptive_avg_pool2d(pixels, size)[:, 0]
-        return DigitImages(small, labels[keep].long() - 1, classify, seed)
 
     def encode(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> State:
         symbols = symbols.long()
@@ -140,9 +129,29 @@ class DigitImages:
         word = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF))[0]
         return self.images.on(symbols.device)[starts[symbols] + (word * counts[symbols] >> 32)]
 
+    def scores(self, x: State) -> Float[Tensor, "batch cells symbols"]:
+        """Return the decoder's scores, a few images at a time."""
+        digits = x.float().reshape(-1, 1, self.height, self.width)
+        with torch.no_grad():
+            return torch.cat([self.score(part) for part in digits.split(AT_ONCE)]).unflatten(0, x.shape[:2])
+
     def decode(self, x: State) -> Symbols:
-        digits = x.reshape(-1, 1, self.height, self.width)
-        return self.classify(digits).view(x.shape[:2])
+        return self.scores(x).argmax(-1)
+
+    def probabilities(self, x: State) -> Float[Tensor, "batch cells symbols"]:
+        """Return how likely the decoder finds each symbol."""
+        return self.scores(x).softmax(-1)
+
+
+def is_varied(codec: Codec) -> bool:
+    """Say whether a symbol has many states, so that an instance's number draws one, and decoding them can err."""
+    return getattr(codec, "varied", False)
+
+
+def encoded(codec: Codec, symbols: Symbols, instance: Callable[[], Int[Tensor, "batch"]]) -> State:
+    """Return the states of boards; `instance` is asked for their numbers where a symbol has many states."""
+    varied: Any = codec
+    return varied.encode(symbols, instance()) if is_varied(codec) else codec.encode(symbols)
 
 
 CODECS: dict[str, Entry] = {
@@ -150,4 +159,5 @@ CODECS: dict[str, Entry] = {
     "bits": AnalogBits,
     "embedding": RandomEmbedding,
     "masked": "letgo.discrete:Masked",
+    "digits": "letgo.data.digits:DigitCodec",
 }

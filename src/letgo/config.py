@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path as Folder
 from typing import Annotated, Any
 
 from torch import nn
@@ -105,9 +106,11 @@ class Config:
         task = self.build_task()
         return task.random_images if self.symmetries and task.draws_images else None
 
-    def build_codec(self) -> Codec:
+    def build_codec(self, folder: Folder | None = None, split: str = "test") -> Codec:
+        """Return the codec; one that keeps images in a run's folder is opened there, with those of a split."""
         make = choose("codec", CODECS, self.codec)
-        return make(self.build_task().symbols, **self._options("codec", make))
+        codec = make(self.build_task().symbols, **self._options("codec", make))
+        return codec.open(folder, split) if folder is not None and hasattr(codec, "open") else codec
 
     def build_path(self) -> Path:
         make = choose("path", PATHS, self.path)
@@ -118,6 +121,8 @@ class Config:
         network = make(codec.dim, self.build_task(), **self._options("network", make))
         if getattr(network, "one_hot", False) and not codec.one_hot:
             raise LetgoError(f"network '{self.network}' answers with probabilities; it needs codec one-hot")
+        if getattr(network, "path_name", self.path) != self.path:
+            raise LetgoError(f"network '{self.network}' needs path {network.path_name}, and this one is {self.path}")
         return network
 
     def build_objective(self) -> Objective:

@@ -42,9 +42,9 @@ def evaluate_model(
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
-    `settings` are those of the rule: sigma, tau_start, variance, ahead, soft_until; where they are not given, as tuned.
-    With `until_sure` an instance is tried again, `passes` times at most, until the network's self-likelihood of its
-    board is above `sure`, by default what `letgo tune --belief` stored.
+    `settings` are those of the rule: sigma, tau_start, variance, ahead, soft_until, order_noise; where they are not
+    given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the network's
+    self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored.
 
     >>> import letgo
     >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")
@@ -108,7 +108,7 @@ def evaluate(
     if sure is None:
         tries = solver.sample(problem, sampler, seed, passes, 0, batch, progress).unflatten(0, (passes, -1))
         seconds = time.perf_counter() - started
-        boards = torch.stack([solver.codec.decode(x) for x in tries])
+        boards = torch.stack([solver.read(x, problem) for x in tries])
         best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.codec.one_hot else None
         columns = _columns(solver, problem, tries, boards, best, sampler.calls * passes)
         calls = sampler.calls * passes * len(problem)
@@ -180,7 +180,7 @@ def until_sure(
             break
         part = problem[rows]
         ends = solver.sample(part, sampler, seed, 1, attempt, batch)
-        boards, before = solver.codec.decode(ends), ledger.belief[rows]
+        boards, before = solver.read(ends, part), ledger.belief[rows]
         likelihood = solver.self_likelihood(boards, part, seed, batch)
         valid[rows, attempt] = solver.task.validate(boards, part)
         calls = torch.full_like(rows, sampler.calls + len(BELIEF_TIMES))

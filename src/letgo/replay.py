@@ -64,7 +64,7 @@ class Trajectory(Iterator[Snapshot]):
         frames = []
         for snapshot in self._walk():
             proposal = clues.pin(snapshot.x0_hat)
-            board = self.solver.codec.decode(proposal).cpu()
+            board = self.solver.read(proposal, self.problem)
             certainty = proposal[..., : task.symbols].float().amax(-1).clamp(0, 1).cpu()
             if not self.solver.codec.one_hot:
                 certainty = certainty.new_ones(board.shape)

@@ -11,7 +11,7 @@ import pickletools
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -217,7 +217,7 @@ def load_state(path: Path) -> dict[str, Any]:
         check(state, State, f"{path} is not a letgo training state")
         Config.from_dict(state["config"])
         if any(value.dim() for value in state["loss_sum"].values()):
-            raise LetgoError(f"{path} is not a letgo training state: loss_sum holds other things than numbers")
+            raise LetgoError(f"{path} is not a letgo training state: its loss is no number")
     except LetgoError as error:
         where = "" if str(path) in str(error) else f"{path}: "
         raise LetgoError(f"{where}{error}; restore it, or start again in another --out folder") from None
@@ -333,6 +333,13 @@ class Run:
     def keep(self, step: int, **kinds: Weights) -> None:
         both = {f"{kind}.{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
         save_weights(self.folder / "checkpoints" / f"{step}.safetensors", both, torch.float16)
+
+    def adopt(self, files: Mapping[str, bytes]) -> None:
+        """Write what a model needs beside its weights, where it is not there yet."""
+        for name, content in files.items():
+            if not (self.folder / name).is_file():
+                with written_atomically(self.folder / name) as file:
+                    file.write(content)
 
     def log(self, step: int, losses: dict[str, float], speed: float) -> None:
         """Write one more line; the file is closed between lines, so a killed run leaves at most half of one."""

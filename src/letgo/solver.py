@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from letgo.answers import Answer, Ledger
+from letgo.codecs import encoded, is_varied
 from letgo.config import Config
 from letgo.data.puzzles import parse_puzzles
 from letgo.engines import pick_engine
@@ -26,19 +26,12 @@ from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
 from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
-from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
+from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, cell_belief
 from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
+from letgo.tasks.task import identities
 
 Progress = Callable[[float | int, int], None]  # how many are done, of a batch on its way a part, and of how many
-
-
-def identities(problem: Problem) -> Int[Tensor, "batch"]:
-    """A puzzle's own number, 32 bits: its noise, so its answer, is the same wherever it stands in a list."""
-    clues = torch.where(problem.given, problem.solution, -1).to("cpu", torch.int64)
-    context = torch.empty(len(clues), 0) if problem.context is None else problem.context.cpu().float()
-    rows = zip(clues.numpy(), context.numpy(), strict=True)
-    return torch.tensor([zlib.crc32(c.tobytes() + a.tobytes()) for c, a in rows])
 
 
 class Solver:
@@ -55,7 +48,7 @@ class Solver:
         precision: str = "auto",
     ):
         self.config, self.folder, self.threads = config, folder, threads
-        self.task, self.codec, self.path = config.build_task(), config.build_codec(), config.build_path()
+        self.task, self.codec, self.path = config.build_task(), config.build_codec(folder), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
         packed = fast and self.device.type == "cpu" and packs(self.network)
@@ -126,8 +119,19 @@ class Solver:
         return self.engine.batch(self.task.cells)
 
     def clues(self, problem: Problem, soft_until: float | None = None) -> Clues:
-        values = self.codec.encode(problem.solution.to(self.device))
+        symbols = problem.solution.to(self.device)
+        values = encoded(self.codec, symbols, lambda: identities(problem).to(self.device))
         return Clues(values, problem.given.to(self.device), math.inf if soft_until is None else soft_until)
+
+    def read(self, x: State, problem: Problem) -> Symbols:
+        """Return the boards that states hold, on the CPU; where a decoder can err, clues are taken as given."""
+        boards = self.codec.decode(x).cpu()
+        return torch.where(problem.given, problem.solution, boards) if is_varied(self.codec) else boards
+
+    def on_split(self, split: str) -> Solver:
+        """Show boards with the images of a split, where symbols are images; as it is, they are those for tests."""
+        self.codec = self.config.build_codec(self.folder, split)
+        return self
 
     def context(self, problem: Problem) -> Tensor | None:
         return None if problem.context is None else problem.context.to(self.device)
@@ -199,22 +203,27 @@ class Solver:
         if tries > 1:
             self.check_belief()
         states = self.sample(problem, sampler, seed, tries, 0, batch, progress)
-        boards = self.codec.decode(states).unflatten(0, (tries, -1))
+        boards = torch.stack([self.read(x, problem) for x in states.unflatten(0, (tries, -1))])
         if tries == 1:
             return boards[0]
         return boards[self.most_believed(boards, problem, seed, batch), torch.arange(len(problem))]
 
     def check_belief(self) -> None:
         if not self.codec.one_hot:
-            raise LetgoError(f"boards are believed by their one-hot symbols; this model has {self.config.codec}")
+            codec = self.config.codec
+            raise LetgoError(f"self-likelihood needs one-hot symbols, and this model has codec {codec}; take one try")
 
     def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
         """Return the self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
+        return self.cell_belief(boards, problem, noise).sum(1)
+
+    def cell_belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch cells"]:
+        """Return what each cell has in the self-likelihood of its board; a clue has nothing."""
         self.check_belief()
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
         denoise = self.sample_engine.denoise(self.context(problem))
-        return belief(denoise, self.path, clues, clues.values, noise).cpu()
+        return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
 
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
@@ -320,7 +329,7 @@ class Solver:
             last = snapshot
             if not verify:
                 continue
-            proposal = torch.where(problem.given, problem.solution, self.codec.decode(last.x0_hat).cpu())
+            proposal = torch.where(problem.given, problem.solution, self.read(last.x0_hat, problem))
             new = self.task.validate(proposal, problem) & ~done[rows]
             boards[rows[new]], steps_taken[rows[new]] = proposal[new], last.step
             done[rows] |= new
@@ -332,7 +341,7 @@ class Solver:
                 rows, problem, noise = rows[rest], problem[rest], noise[rest.to(noise.instance.device)]
                 snapshots = self.walk(problem, noise, sampler, last.walk[rest.to(last.x.device)])
         assert last is not None
-        final = self.codec.decode(last.x).cpu()
+        final = self.read(last.x, problem)
         valid = self.task.validate(final, problem) & ~done[rows]
         ends = valid if verify else torch.ones_like(valid)
         boards[rows[ends]] = final[ends]

@@ -71,7 +71,7 @@ def find_sure(
 ) -> dict[str, Any]:
     """Find the self-likelihood that tells right boards from wrong ones: halfway, on a log scale, between nine tenths of
     the right boards and all of the wrong ones. There is none where the two overlap."""
-    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch))
+    boards = solver.read(solver.sample(problem, sampler, seed, batch=batch), problem)
     valid, likelihood = solver.task.validate(boards, problem), solver.self_likelihood(boards, problem, seed, batch)
     right, wrong = likelihood[valid], likelihood[~valid]
     if min(len(right), len(wrong)) < LEAST_OF_EACH:
@@ -95,7 +95,7 @@ def find_sure(
 
 def check_count(problem: Problem) -> None:
     if len(problem) < FOLDS:
-        raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
+        raise LetgoError(f"{FOLDS} folds need {FOLDS} instances or more, got {len(problem)}; give a larger --count")
 
 
 def together(tables: list[dict[str, Any]]) -> dict[str, Any]:
@@ -171,5 +171,5 @@ def _within(progress: Progress | None, before: int, total: int) -> Progress | No
 def _valid(
     solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress | None
 ) -> torch.Tensor:
-    boards = solver.codec.decode(solver.sample(problem, sampler, seed, batch=batch, progress=progress))
+    boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
     return solver.task.validate(boards, problem).float()

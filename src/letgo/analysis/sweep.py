@@ -33,7 +33,8 @@ def measured(study: Study, samplers: list[Sampler]) -> list[Report]:
     for done, sampler in enumerate(samplers, 1):
         sampler.check(solver.path, solver.codec)
         show = study.progress(f"{named(sampler)} ({done} of {len(samplers)}): sampled")
-        boards = solver.codec.decode(solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show))
+        states = solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show)
+        boards = solver.read(states, problem)
         rows.append(row_of(sampler, solver.task.validate(boards, problem)))
     return rows
 

@@ -39,7 +39,7 @@ def run(study: Study) -> Report:
 def _ends(study: Study, sampler: Sampler) -> torch.Tensor:
     show = study.progress(f"{sampler.rule}: sampled")
     solver, problem = study.solver, study.problem
-    boards = solver.codec.decode(solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show))
+    boards = solver.read(solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show), problem)
     return solver.task.validate(boards, problem)
 
 

@@ -36,7 +36,7 @@ class Reading:
 
     @cached_property
     def symbols(self) -> Symbols:
-        symbols = self.view.solver.codec.decode(self.x).cpu()
+        symbols = self.view.solver.read(self.x, self.view.problem)
         return symbols if self.view.continuous or self.time is None else symbols.where(self.certainty > 0, MASKED)
 
     @cached_property

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from letgo.app.limits import BODY_SECONDS, MAX_BODY, MAX_HEAD, MAX_HEADERS
 
-TAKES_BODIES = ("/api/solve", "/api/trajectory", "/api/race", "/api/check")
+TAKES_BODIES = ("/api/solve", "/api/trajectory", "/api/race", "/api/until-sure", "/api/check")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HEADERS = {
     "Content-Security-Policy": (
@@ -67,7 +67,7 @@ class Guard:
         try:
             self._check_size(scope)
             self._check_host(Headers(scope=scope))
-            if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/api/"):
+            if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/api/", "/metrics")):
                 self._check_origin(Headers(scope=scope))
             if scope["method"] == "POST" and scope["path"] in TAKES_BODIES:
                 receive = await self._read(Headers(scope=scope), receive)

@@ -19,6 +19,7 @@ import torch
 from letgo.app.frames import View
 from letgo.app.jobs import Job, Lane
 from letgo.app.limits import Busy
+from letgo.app.metrics import BOARDS, Metrics
 from letgo.errors import LetgoError
 from letgo.rng import Noise
 from letgo.sampling import Walk
@@ -154,8 +155,8 @@ def shares(batches: Sequence[Batch]) -> list[float]:
 class Scheduler:
     """Takes jobs from any thread, up to `limit` at a time."""
 
-    def __init__(self, limit: int):
-        self.limit, self.finished = limit, 0
+    def __init__(self, limit: int, metrics: Metrics | None = None):
+        self.limit, self.finished, self.metrics = limit, 0, metrics or Metrics()
         self.jobs: list[Job] = []  # whose turn it is comes first
         self.batches: list[Batch] = []
         self.due: dict[Batch, float] = {}  # their shares of the time, as of the last turn
@@ -209,6 +210,8 @@ class Scheduler:
 
     def _drop_finished(self) -> None:
         self.finished += sum(job.finished for job in self.jobs)
+        if solved := sum(job.solved for job in self.jobs if job.over):
+            self.metrics.add("letgo_boards_solved_total", float(solved))
         self.jobs = [job for job in self.jobs if not job.over]
 
     def _work(self) -> None:
@@ -243,6 +246,8 @@ class Scheduler:
 
     def _advance(self, batch: Batch) -> bool:
         started, jobs = time.thread_time(), batch.jobs()  # what other processes of this machine take is nobody's
+        self.metrics.observe("letgo_batch_boards", float(len(batch.live())), BOARDS)
+        self.metrics.add("letgo_network_calls_total", float(batch.lanes[0].sampler.calls_per_step))
         try:
             return batch.advance()
         except LetgoError as error:  # a board that diverges takes nobody along: each goes on by itself

@@ -1,4 +1,4 @@
-"""`letgo data make|fetch|check`. What is heavy is imported inside, so that --help stays quick."""
+"""`letgo data make|fetch|check|digits`. What is heavy is imported inside, so that --help stays quick."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "Make, fetch and check data files."
-    actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check|digits")
     make = actions.add_parser("make", help="write solved instances of a task")
     make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
-    make.add_argument("--count", type=boards, required=True, metavar="N")
-    make.add_argument("--seed", type=at_least(0), default=0, metavar="S")
+    make.add_argument("--count", type=boards, required=True, metavar="N", help="how many instances")
+    make.add_argument(
+        "--seed", type=at_least(0), default=0, metavar="S", help="the same seed writes the same file (default 0)"
+    )
     make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
-    make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
+    clues = "which clues are given; 'minimal' for unique Sudoku puzzles (default: the task's usual ones)"
+    make.add_argument("--regime", metavar="G", help=clues)
     flag(make, "--force", "replace an existing file")
     flag(make, "--progress", "where stderr is no terminal: a line every 5 seconds, not every 30")
     fetch = actions.add_parser("fetch", help="download a data set from the Hugging Face hub")
-    fetch.add_argument("name", metavar="{" + ",".join(FETCHED) + "}")
+    fetch.add_argument("name", metavar="{" + ",".join(FETCHED) + "}", help="the data set")
     fetch.add_argument("--out", metavar="DIR", help="default data/NAME")
     fetch.add_argument(
         "--revision", metavar="SHA", help="the commit to fetch; default: the newest, of mnist a fixed one"
@@ -33,17 +36,32 @@ def add(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="read a data file, report what is in it or its first fault")
     check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' reads puzzle lines from stdin")
     check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
-    check.add_argument("--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (200)")
+    check.add_argument(
+        "--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (default 200)"
+    )
+    digits = actions.add_parser("digits", help="images of digits, and the decoder that reads them")
+    digits.add_argument("source", nargs="?", metavar="WHAT", help="mnist, optdigits, or a folder with MNIST's files")
+    digits.add_argument("--out", required=True, metavar="DIR", help="where digits.safetensors and digits.json go")
+    digits.add_argument(
+        "--preset", default="sudoku-digits", metavar="P", help="whose boards show them (default sudoku-digits)"
+    )
+    digits.add_argument(
+        "--decoder-steps", type=at_least(1), metavar="N", help="of the decoder's training (default: its own)"
+    )
+    digits.add_argument(
+        "--seed", type=at_least(0), default=0, metavar="S", help="of the decoder's weights and batches (default 0)"
+    )
+    flag(digits, "--json", "one JSON object on stdout")
     for action in (make, check):
-        action.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
+        action.add_argument("--size", type=at_least(1), metavar="N", help="side of the board (default: the paper's)")
         flag(action, "--json", "one JSON object on stdout")
-    for action in (make, fetch, check):
+    for action in (make, fetch, check, digits):
         flag(action, "--quiet", "no progress")
         flag(action, "--debug", "show the traceback of an error")
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"make": _make, "fetch": _fetch, "check": _check}[args.action](args)
+    return {"make": _make, "fetch": _fetch, "check": _check, "digits": _digits}[args.action](args)
 
 
 def _make(args: argparse.Namespace) -> int:
@@ -77,6 +95,32 @@ def _fetch(args: argparse.Namespace) -> int:
     bar = sys.stderr.isatty() and not args.quiet
     for path in fetch(args.name, args.out, args.force, progress=bar, revision=args.revision):
         print(path)
+    return 0
+
+
+def _digits(args: argparse.Namespace) -> int:
+    import json
+    from pathlib import Path
+
+    from letgo.data.decoder import make_digits
+    from letgo.data.digits import FACTS, DigitCodec
+    from letgo.data.files import written_atomically
+    from letgo.presets import preset
+
+    config, folder = preset(args.preset), Path(args.out)
+    codec = config.build_codec()
+    if not isinstance(codec, DigitCodec):
+        raise LetgoError(f"--preset {args.preset}: its boards show no digits; choose one such as sudoku-digits")
+    if (folder / FACTS).exists():
+        raise LetgoError(f"{folder / FACTS} is there already; name another --out")
+    args.voice.announce("reading digits and training their decoder")
+    files = make_digits(codec, config.build_task(), args.source, args.voice.say, args.decoder_steps, args.seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {**json.loads(files[FACTS]), "command": args.command_line}
+    for name, content in {**files, FACTS: (json.dumps(facts, indent=2) + "\n").encode()}.items():
+        with written_atomically(folder / name) as file:
+            file.write(content)
+    print_json(facts) if args.json else print(f"{folder}: digits of {facts['source']}")
     return 0
 
 

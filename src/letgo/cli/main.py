@@ -30,6 +30,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "train": "train a preset, a table or a task of your own, or go on with a run",
     "evaluate": "measure how often a model and a sampling rule end in a valid board",
     "merge": "join the reports of the parts of one measurement (evaluate --shard)",
+    "sweep": "train and measure a grid of settings, on this machine or a cluster; only what is missing",
     "tune": "choose the checkpoint, sigma and tau_start on validation instances",
     "bench": "measure speed: ours, plain PyTorch and a diffusers loop",
     "analyze": "look into a model: one of the paper's diagnostics as JSON and as a picture",
@@ -52,15 +53,16 @@ LONG = (
     "complete",
     "export",
     "push",
+    "sweep",
 )  # work that says what it does
 
 EPILOG = """examples:
-  letgo solve                                          a built-in puzzle, drawn as a board
-  letgo solve sudoku-mini .1..3......2..3.             a puzzle of your own
-  letgo solve --file puzzles.txt                       one line per puzzle
+  letgo solve                                        a built-in puzzle, drawn
+  letgo solve sudoku-mini .1..3......2..3.           a puzzle of your own
+  letgo solve --file puzzles.txt                     one line per puzzle
   letgo evaluate sudoku-baseline --rule ddpm --regime 21 --count 200
-  letgo train sudoku-mini --out runs/mini              two minutes on a laptop
-  letgo train --data table.csv --out runs/table        rows of your own
+  letgo train sudoku-mini --out runs/mini            two minutes on a laptop
+  letgo train --data table.csv --out runs/table      rows of your own
 """
 
 WRITE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -70,7 +72,7 @@ def build_parser(verbs: Container[str | None] = VERBS) -> Parser:
     """Build the parser; the options of other verbs than `verbs` are left out, and their modules not imported."""
     parser = Parser(
         prog="letgo",
-        description="Continuous diffusion for constrained discrete tasks: Tweedie reprojection, self-correction.",
+        description="Continuous diffusion for constrained discrete tasks:\nTweedie reprojection and self-correction.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

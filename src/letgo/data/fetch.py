@@ -33,9 +33,10 @@ class Repository:
         return f"https://huggingface.co/datasets/{self.repository}"
 
 
+TABLES = {name: name for name in ("train.csv", "test.csv")}
 SOURCES = {
-    "sudoku-extreme": Repository("sapientinc/sudoku-extreme", "main", {f: f for f in ("train.csv", "test.csv")}),
-    "maze-hard": Repository("sapientinc/maze-30x30-hard-1k", "main", {f: f for f in ("train.csv", "test.csv")}),
+    "sudoku-extreme": Repository("sapientinc/sudoku-extreme", "58942f96baeb572ca3127e2a9e9c70f330783d6b", TABLES),
+    "maze-hard": Repository("sapientinc/maze-30x30-hard-1k", "549754de3d67eebe57b6b22c7d226b9412d55b07", TABLES),
     # The IDX files themselves, so no parquet reader is needed; their checksums are known.
     "mnist": Repository(
         "dmitva/the-mnist-database",
@@ -50,7 +51,7 @@ def fetch(
 ) -> list[Path]:
     """Download one of SOURCES into `out` (default `data/NAME`); files that are there already are kept.
 
-    Those fetched come from one commit, `revision` or what the source's stands for now, which is recorded beside them.
+    Those fetched come from one commit, `revision` or the source's own, which is recorded beside them.
     """
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)

@@ -97,7 +97,7 @@ class Source:
             path = split_file(folder, "train")  # whose last rows are held out
         if path is None or not path.is_file():
             raise LetgoError(f"{self.data}: no {split} file there; give --data FILE or a folder that holds {split}.csv")
-        return _identity(path)
+        return file_identity(path)
 
     # What is refused or remarked upon.
 
@@ -156,7 +156,7 @@ class Source:
             count = min(count, len(rows))  # held-out rows may be few
         if len(rows) < count:
             raise LetgoError(
-                f"{self.data} holds {len(rows)} instances, fewer than --count {count}; say --count {len(rows)}"
+                f"{self.data} holds {len(rows)} instances, fewer than --count {count}; give --count {len(rows)}"
             )
         if explicit:
             self.check_rows(regime, rows)
@@ -276,7 +276,7 @@ class Graphs(Source):
     def check_rows(self, regime: str, rows: Problem) -> None:
         nodes = isqrt(rows.solution.shape[1])
         if regime not in ("train", str(nodes)):
-            raise LetgoError(f"{self.data} holds graphs of {nodes} nodes, not of {regime}; say --regime {nodes}")
+            raise LetgoError(f"{self.data} holds graphs of {nodes} nodes, not of {regime}; give --regime {nodes}")
 
 
 def split_file(folder: Path, split: str) -> Path | None:
@@ -299,7 +299,8 @@ def _part(problem: Problem, split: str) -> Problem:
 
 
 @cache
-def _identity(path: Path) -> dict[str, Any]:
+def file_identity(path: Path) -> dict[str, Any]:
+    """A file by name, hash and, where they are told at a glance, rows."""
     raw = path.read_bytes()
     found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
     if file_kind(path) == "csv":

@@ -87,12 +87,12 @@ class PackedTransformer:
         network = self.network
         entered = network.embed(x_t) + (self.place + network.time(t))
         if not isinstance(network, LoopedTransformer):
-            return network.read(self.through_blocks(entered))
+            return network.answer(x_t, t, network.read(self.through_blocks(entered)))
         entered = entered + clue_cells(x_t) * network.mark
         x = self.through_blocks(entered)
         for _ in range(network.turns - 1):
             x = self.through_blocks(entered + network.again(x))
-        return network.read(x).softmax(-1)
+        return network.answer(x_t, t, network.read(x))
 
     def through_blocks(self, x: Tensor) -> Tensor:
         batch, x = len(x), x.flatten(0, 1)

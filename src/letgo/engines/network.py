@@ -58,7 +58,8 @@ class FastTransformer(nn.Module):
             base = (place[0] + when[0, 0] + w["embed.bias"]).float().contiguous()
             names = ("embed.weight", "norm.weight", "norm.bias", "head.weight", "head.bias")
             ends, numbers = [w[name][0].contiguous() for name in names], (net.heads, net.hidden, net.depth)
-            return denoise(x_t.float().contiguous(), base, inner.contiguous(), ends, *numbers).to(x_t.dtype)
+            raw = denoise(x_t.float().contiguous(), base, inner.contiguous(), ends, *numbers)
+            return net.answer(x_t, t, raw).to(x_t.dtype)
         hidden = linear(x.flatten(1, 2), "embed").unflatten(1, (boards, cells)) + place[:, None] + when
         if looped:
             hidden = hidden + clue_cells(x_t).unflatten(0, (-1, models)).transpose(0, 1) * w["mark"][:, None, None]
@@ -83,4 +84,4 @@ class FastTransformer(nn.Module):
                 state = entered + core_norm(y.float(), w["again.weight"], w["again.bias"], boards * cells)
         if every_turn:
             return torch.stack(answers, 1)
-        return (answers[-1].float().softmax(-1) if looped else answers[-1]).to(x_t.dtype)
+        return net.answer(x_t, t, answers[-1]).to(x_t.dtype)

@@ -10,19 +10,20 @@ from torch import Tensor
 from letgo.models.looped import LoopedTransformer
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
+from letgo.models.velocity import VelocityTransformer
 from letgo.registry import Entry
 
 
 def build_transformer(dim: int, task: Any, **options: Any) -> Transformer:
     """Its tables of positions are the task's: row, column and box for Sudoku; otherwise one table (App. E.1)."""
-    return Transformer(dim, _positions(task), **options)
+    return Transformer(dim, positions_of(task), **options)
 
 
 def build_looped(dim: int, task: Any, **options: Any) -> LoopedTransformer:
-    return LoopedTransformer(dim, _positions(task), **options)
+    return LoopedTransformer(dim, positions_of(task), **options)
 
 
-def _positions(task: Any) -> Tensor:
+def positions_of(task: Any) -> Tensor:
     with torch.device("cpu"):  # also where a network is built without memory, to learn its shapes
         return task.positions()
 
@@ -30,7 +31,9 @@ def _positions(task: Any) -> Tensor:
 # Each is given the size of a cell's state, the task, and the configuration's network_options.
 NETWORKS: dict[str, Entry] = {
     "transformer": build_transformer,
+    "velocity": lambda dim, task, **options: VelocityTransformer(dim, positions_of(task), **options),
     "looped": build_looped,
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
     "categorical": "letgo.discrete:categorical",
+    "consistency": "letgo.consistency:consistency_transformer",
 }

@@ -88,7 +88,7 @@ def solutions_report(
 ) -> Report:
     """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
-    boards = solver.codec.decode(solver.sample(each, solver.sampler(rule), seed, progress=progress))
+    boards = solver.read(solver.sample(each, solver.sampler(rule), seed, progress=progress), each)
     counts = [
         (mine[:, None] == theirs).all(2).sum(0)  # draws that equal each solution
         for mine, theirs in zip(boards.split(draws), solutions, strict=True)

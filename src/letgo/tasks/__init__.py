@@ -41,6 +41,7 @@ TASKS: dict[str, Row] = {
         {"name": "sudoku-extreme", "splits": ("test", "valid")},
         "letgo.data.sudoku_extreme:SudokuExtreme",
     ),
+    "mnist-sudoku": Row("letgo.tasks.mnist_sudoku:MnistSudoku", source="letgo.data.mnist_sudoku:MnistSudokus"),
     "latin": Row("letgo.tasks.latin:Latin"),
     "queens": Row("letgo.tasks.queens:Queens", source="letgo.data.source:Listed"),
     "connectivity": Row("letgo.tasks.connectivity:Connectivity", source="letgo.data.source:Graphs"),

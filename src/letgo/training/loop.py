@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -39,6 +39,7 @@ class Options:
     fast: bool | None = None  # False: no compilation, no CUDA graph
     watch: Watch | None = None  # called after every step
     on_log: OnLog | None = None  # called with every line of each run's log
+    files: Mapping[str, bytes] = field(default_factory=dict)  # that the runs need beside their data, by name
 
 
 @contextmanager
@@ -82,6 +83,8 @@ def train_runs(
     begun = time.monotonic()
     deadline = math.inf if options.max_seconds is None else begun + options.max_seconds
     with Run.open(config, folders) as runs:
+        for run in runs:
+            run.adopt(options.files)
         finished = all(run.finished for run in runs)
         problems = problem() if compare or not finished else []
         prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
@@ -105,7 +108,7 @@ def train_runs(
 
 def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequence[Run]) -> Trainer:
     """Build a trainer with the runs' states, or the weights that they start from."""
-    trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs])
+    trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs], runs[0].folder)
     if config.init is not None and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
         for model in range(len(runs)):

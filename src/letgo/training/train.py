@@ -39,6 +39,8 @@ def configured(preset: str | Config, **changes: Any) -> Config:
             )
     if config.objective == "cross-entropy" and config.network != "looped":
         raise LetgoError(f"cross-entropy is for looped networks, and {config.name} has another; leave --objective out")
+    if (config.objective == "consistency") != (config.network == "consistency"):
+        raise LetgoError(f"consistency training is for networks of its own, and {config.name} has only one of the two")
     if config.optimizer == "muon" and config.network != "transformer":
         raise LetgoError(f"muon is for Transformers, and {config.name} has another network; leave --optimizer out")
     return config
@@ -68,6 +70,7 @@ def train(
     *,
     seeds: Sequence[int] | None = None,
     data: str | Problem | None = None,
+    digits: str | None = None,
     device: str | torch.device = "auto",
     max_seconds: float | None = None,
     keep: Sequence[int] | None = None,
@@ -87,7 +90,8 @@ def train(
     `on_log(run, step, metrics)` is called with every line of each run's log, `progress` with the step, their number,
     steps per second and mean losses of all runs; `watch` after each step, with the step, their number and a function
     that looks at the loss; `say` with lines for a reader.
-    `validate` boards (0: none) decide between averaged and raw weights in the end.
+    `validate` boards (0: none) decide between averaged and raw weights in the end. `digits` says where images of digits
+    come from, for a model that has such: 'mnist', 'optdigits', or a folder.
 
     >>> import letgo
     >>> run = letgo.train("sudoku-mini", out="runs/mini", steps=20, batch=8, boards=64, validate=4, device="cpu")
@@ -98,6 +102,7 @@ def train(
     """
     config, out, where = configured(preset, **changes), Path(out), pick_device(device)
     folders = {config.seed: out} if seeds is None else {seed: out / f"s{seed}" for seed in seeds}
+    config, files = _with_digits(config, digits, next(iter(folders.values())), say)
     if len(folders) > 1 and data == "-":
         raise LetgoError("--data -: standard input can be read once, and --seeds needs it for each; write it to a file")
     stacked = len(folders) > 1 and uses_fused_blocks(config.build_model(), config.precision, where, fast)
@@ -109,7 +114,7 @@ def train(
             waiting = [str(seed) for seed in folders if seed not in {run.config.seed for run in runs}]
             say(f"no time left for seed {', '.join(waiting)}. To go on: {command}")
             break
-        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast, watch, on_log)
+        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast, watch, on_log, files)
         members = train_runs(config, partial(_instances, config, data, [*group]), group, where, options, compare)
         runs += members
         first, place = members[0], out if stacked else members[0].folder
@@ -129,6 +134,19 @@ def train(
     return runs if seeds is not None else runs[0]
 
 
+def _with_digits(
+    config: Config, digits: str | None, folder: Path, say: Callable[[str], None]
+) -> tuple[Config, dict[str, bytes]]:
+    """Where symbols are images of digits, return the configuration that names their source, and their files."""
+    prepare = getattr(config.build_codec(), "prepare", None)
+    if prepare is None:
+        if digits is not None:
+            raise LetgoError(f"--digits is for models of digit images, and {config.name} has none; leave it out")
+        return config, {}
+    options, files = prepare(config.build_task(), digits, folder, say)
+    return replace(config, codec_options=options), files
+
+
 def _instances(config: Config, data: str | Problem | None, seeds: Sequence[int]) -> Problems:
     """Return one set where all seeds learn from the same, else one for each."""
     sets = [training_instances(replace(config, seed=seed), data) for seed in seeds]
@@ -143,7 +161,7 @@ def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, 
     problem = source.validation(count, config.seed)
 
     def build(network: nn.Module) -> Solver:
-        return Solver(config, network, device.type, fast=False)
+        return Solver(config, network, device.type, run.folder, fast=False).on_split("valid")
 
     both = [(run.step, "ema"), (run.step, "raw")]
     with locked(run.folder, wait=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path as Folder
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from letgo.codecs import Codec
+from letgo.codecs import Codec, encoded
 from letgo.config import Config
 from letgo.engines import supported
 from letgo.engines.cuda import captured, many_builds
@@ -158,7 +159,7 @@ class Trainer:
         rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
         self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
         self.ema = self.flat.detach().clone()
-        self.rate = torch.tensor(0.0, device=device)
+        self.rate, self.progress = torch.zeros(2, device=device).unbind()
         self.optimizer = self._make_optimizer(fast)
         self.adam = {
             "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
@@ -179,13 +180,22 @@ class Trainer:
             self.update = torch.compile(self.optimizer.step, dynamic=False)
 
     @staticmethod
-    def of(config: Config, data: TrainingData, fast: bool | None = None, seeds: Sequence[int] = ()) -> Trainer:
-        """Put the objects together that a configuration stands for; each network is drawn with its seed."""
+    def of(
+        config: Config,
+        data: TrainingData,
+        fast: bool | None = None,
+        seeds: Sequence[int] = (),
+        folder: Folder | None = None,
+    ) -> Trainer:
+        """Put the objects together that a configuration stands for; each network is drawn with its seed.
+
+        Images of digits lie in the run's folder.
+        """
         recipe, networks = Recipe.of(config, seeds), []
         for seed in recipe.seeds:
             torch.manual_seed(seed)
             networks.append(config.build_model())
-        objective, codec, path = config.build_objective(), config.build_codec(), config.build_path()
+        objective, codec, path = config.build_objective(), config.build_codec(folder, "train"), config.build_path()
         return Trainer(networks, objective, codec, path, data, recipe, fast)
 
     def _make_optimizer(self, compiled: bool) -> torch.optim.Optimizer:
@@ -201,8 +211,9 @@ class Trainer:
         self, flat: Tensor, symbols: Symbols, given: CellMask, context: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what is minimised, and the losses of each model."""
-        x0, models = self.codec.encode(symbols), len(self.seeds)
-        batch = Batch(symbols, x0, Clues(x0, given), context, models)
+        many, models = (len(symbols),), len(self.seeds)
+        x0 = encoded(self.codec, symbols, lambda: torch.randint(2**31, many, device=symbols.device))
+        batch = Batch(symbols, x0, Clues(x0, given), context, models, self.progress)
         terms = self.objective(partial(self.network, flat), self.path, batch)
         losses = averaged(terms, self.objective.weights, models)
         return losses["loss"].sum(), losses
@@ -231,6 +242,7 @@ class Trainer:
     def step(self) -> None:
         step = self.steps_done
         self.rate.fill_(self.recipe.rate(step))
+        self.progress.fill_(step / max(self.recipe.steps, 1))
         if self.device.type != "cuda":
             # Seeding every step makes a resumed run equal to an uninterrupted one, bit for bit.
             torch.manual_seed(cpu_seed(self.seeds[0], step))

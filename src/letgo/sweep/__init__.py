@@ -1,0 +1,1 @@
+"""A grid of trainings and measurements, on this machine or a cluster; only what is missing is done."""
