@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("identifier", metavar="ID", help="where to, as NAME/MODEL; `letgo.load('hub:ID')` reads it")
     options.flag(parser, "--private", "where it is new: a repository that you alone see")
     parser.add_argument("--licence", metavar="NAME", help="one of the Hub's names, such as mit (default: unknown)")
-    text = "a report of `letgo evaluate --out` on the model, for its card; may be repeated"
+    text = "a report of `letgo evaluate --out` for the card, one or more (default: its own validation)"
     parser.add_argument("--report", type=options.path, metavar="FILE", action="append", default=[], help=text)
     options.flag(parser, "--dry-run", "print the card and the names of the files, and push nothing")
     options.own_task(parser)
