@@ -34,7 +34,7 @@ NAVIGATION = {  # pages of docs/ that stand nowhere here come last
         "docs/looped",
         "docs/masked",
     ],
-    "How to": ["docs/own-data", "docs/schedulers", "docs/app", "docs/formats", "CONTRIBUTING"],
+    "How to": ["docs/own-data", "docs/schedulers", "docs/ecosystem", "docs/app", "docs/formats", "CONTRIBUTING"],
     "Notebooks": ["examples/solve_and_watch", "examples/own_model"],
     "Reference": ["reference/cli", "reference/python", "docs/glossary"],
     "Results": ["docs/results", "docs/analysis", "docs/performance", "docs/robustness"],
