@@ -71,13 +71,13 @@ def verdicts(client: TestClient, body: dict[str, Any]) -> list[bool]:
     return [end["valid"] for end in sorted(ends, key=lambda end: end["side"])]
 
 
-def shares(example: Chosen) -> list[dict[str, Any]]:
-    """Of each side the measured share with its n, as `letgo evaluate` reported it for 200 steps."""
+def shares(example: Chosen, steps: int) -> list[dict[str, Any]]:
+    """Of each side the measured share with its n, as `letgo evaluate` reported it for the model's own steps."""
     found = []
     for side in example.sides:
         reports = json.loads((ROOT / "results" / f"{side.get('model', example.model)}.json").read_text())
         fits = [r for r in reports if r["rule"] == side["rule"] and r["regime"] == example.regime and not r["settings"]]
-        best = max((r["validity"] for r in fits if r["steps"] == 200), key=lambda validity: validity["n"])
+        best = max((r["validity"] for r in fits if r["steps"] == steps), key=lambda validity: validity["n"])
         found.append({"value": best["value"], "n": best["n"]})
     return found
 
@@ -114,7 +114,7 @@ def chosen(client: TestClient, example: Chosen) -> dict[str, Any]:
         if verdicts(client, body) == [False, True]:
             sides = [dict(side) for side in example.sides]
             told = {"title": example.title, "model": example.model, "puzzle": puzzle, "sides": sides, "seed": seed}
-            return {**told, "regime": example.regime, "shares": shares(example)}
+            return {**told, "regime": example.regime, "shares": shares(example, card["steps"])}
         tried += 1
         if tried == PATIENCE or (example.puzzle != "random" and example.seed >= 0):
             raise SystemExit(f"{example.title}: no run of {tried} ends broken on the left and valid on the right")
