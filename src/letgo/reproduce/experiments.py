@@ -16,7 +16,7 @@ from letgo.presets import PRESETS
 from letgo.reproduce import paper
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
 from letgo.reproduce.paper import TABLE1, TABLE7, TABLES, TRIES, Cell, Table
-from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
+from letgo.reproduce.pictures import COMMITTED, Picture, analyze_missing, show_commitment, show_pictures
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
 from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed
@@ -372,6 +372,15 @@ EXPERIMENTS = {
         Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
         Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
         figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
+        figure("fig4", "Figures 4 and 5: the toy of App. J", Picture("toy")),
+        figure("fig6", "Figure 6: forward-noised solutions", Picture("forward-noise", SUDOKU[:1])),
+        figure("states", "App. K.5: E_+ on trained-on and on sampled states", Picture("states", SUDOKU[:1])),
+        Experiment(
+            "table16",
+            "Table 16: commitment times, and how runs fail",
+            partial(show_commitment, pictures=COMMITTED),
+            pictures=COMMITTED,
+        ),
         Experiment("entries", "Graphs, entry by entry", show_entries),
         Experiment("resample", "A rule of our own: resample", show_resample),
         Experiment("choice", "Choosing among tries without the rules", show_choice),
