@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from letgo import tasks
-from letgo.analysis import ANALYSES, analysis_of, toy
+from letgo.analysis import ANALYSES, analysis_of, states, toy
 from letgo.analysis.changes import of_rule as changes_of
 from letgo.analysis.record import Record, bins, by_bin, record
-from letgo.analysis.study import Study, Wish, run_analysis
+from letgo.analysis.study import Piece, Study, Wish, run_analysis
 from letgo.cli import build_parser, main
 from letgo.config import Config
 from letgo.data.source import source_of
@@ -295,6 +296,44 @@ def test_events_add_up_to_the_validity_of_centers():
             assert events["both"][i] + events["plus"][i] == pytest.approx(valid["tweedie"][i])
             assert events["both"][i] + events["minus"][i] == pytest.approx(valid["ddpm"][i])
         assert valid["tweedie"] == valid["proposal"]  # a positive factor changes no argmax
+
+
+def test_noised_cells_are_read_right_as_often_as_a_closed_form_says():
+    """Of K symbols the right one has the largest entry with probability E[Phi(Z + alpha / beta)^(K - 1)].
+
+    128 boards of 12 open cells, 4 draws each: five standard errors, the odds of a false alarm are 1e-6 a time.
+    """
+    report = run_analysis(analysis_of("forward-noise"), load("sudoku-mini", "cpu"), Wish(count=128))
+    z = np.linspace(-9, 9, 4001)
+    for i in range(7, len(report["t"]), 8):
+        t = report["t"][i]
+        ratio = math.cos(math.pi * t / 2) / math.sin(math.pi * t / 2)
+        right = float((stats.norm.pdf(z) * stats.norm.cdf(z + ratio) ** 3).sum() * (z[1] - z[0]))
+        error = math.sqrt(right * (1 - right) / (128 * 4 * 12))
+        curves = report["curves"]["state"]
+        assert abs(curves["accuracy"]["mean"][i] - right) < 5 * error + 1e-4
+        assert curves["accuracy"]["low"][i] <= curves["accuracy"]["high"][i]
+        assert curves["valid"]["mean"][i] <= curves["accuracy"]["mean"][i] + 1e-9
+        assert curves["gap"]["mean"][i] <= curves["margin"]["mean"][i]
+    assert report["curves"]["proposal"]["valid"]["mean"][0] == 1.0  # at t = .025 a trained network errs no more
+
+
+def test_self_corrections_first_time_is_drawn_as_algorithm_2_draws_it_given_the_second(monkeypatch: pytest.MonkeyPatch):
+    """t1 and u are uniform and t2 = t1 u. Given t2 = .3 the mean of t1 is .7 / log(1 / .3) = .581; beside it are
+    10^6 draws, of which those near .3 are kept. 512 boards, five standard errors."""
+    part, seen = study("sudoku-mini", 512, 10), []
+    monkeypatch.setattr(Piece, "propose", lambda self, x_t, t: seen.append(t) or x_t)
+    for piece in part.pieces():
+        states.trained_on(piece, torch.full((1, 1, 1), 0.3), 5)
+    times = torch.cat(seen).flatten().double()
+    rng = np.random.default_rng(0)
+    first, share = rng.random((2, 1_000_000))
+    kept = first[np.abs(first * share - 0.3) < 0.005]
+    assert len(times) == 512
+    assert abs(float(times.mean()) - kept.mean()) < 5 * kept.std() / math.sqrt(512)
+    assert kept.mean() == pytest.approx(0.7 / math.log(1 / 0.3), abs=0.01)
+    assert abs(float(times.std()) - kept.std()) < 0.03
+    assert times.min() >= 0.3
 
 
 @pytest.mark.parametrize("t", [0.05, 0.3, 0.6, 0.9, 0.99, 1.0])

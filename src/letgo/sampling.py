@@ -97,7 +97,7 @@ def reverse_step(
         return noise.normal(step, purpose, *shape)
 
     x0_hat, memory = propose(denoise, walk.x, t, walk.memory)
-    x_s = rule(Transition(path, denoise_pinned, walk.x, x0_hat, t, s)).sample(draw)
+    x_s = rule(Transition(path, denoise_pinned, walk.x, x0_hat, t, s, clues.given)).sample(draw)
     x_s = clues.pin_at(x_s, s, path, draw(PIN) if clues.may_be_soft else None)
     return Walk(x_s, memory, step), x0_hat
 

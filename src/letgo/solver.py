@@ -210,7 +210,8 @@ class Solver:
 
     def check_belief(self) -> None:
         if not self.codec.one_hot:
-            raise LetgoError(f"boards are believed by their one-hot symbols; this model has {self.config.codec}")
+            codec = self.config.codec
+            raise LetgoError(f"self-likelihood needs one-hot symbols, and this model has codec {codec}; take one try")
 
     def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
         """Return the self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""

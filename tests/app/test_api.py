@@ -233,7 +233,10 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
     name, puzzle = str(folders["sudoku-d3pm"]), "1.............2."
     with TestClient(create_app([name]), base_url=HOST) as client:
         [card] = [card for card in client.get("/api/models").json()["models"] if card["name"] == name]
-        assert card["rules"] == {rule: ["soft_until"] for rule in ("ancestral", "confidence", "remask")}
+        ordered = ["order_noise", "soft_until"]
+        assert card["rules"] == {
+            "ancestral": ["soft_until"], "confidence": ordered, "remask": ordered, "remdm": ["soft_until"]
+        }  # fmt: skip
         assert card["default_rules"] == ["ancestral", "confidence"]
         frames = [data for kind, data in trajectory(client, model=name, puzzle=puzzle) if kind == "frame"]
         for side in (0, 1):
@@ -242,13 +245,21 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
             assert 0 < masked[0] < 15
             assert masked[-1] == 0
         assert all(frame["x"][0] == "0" and frame["xc"][0] == "z" for frame in frames)  # the clues
-        told = trajectory(client, model=name, puzzle=puzzle, rules=["remask"], steps=40)
-        assert told[0][1]["rules"] == [{"rule": "remask", "settings": {}}]
+        asked = {"rule": "remask", "order_noise": 0.5}
+        told = trajectory(client, model=name, puzzle=puzzle, rules=[asked, "remdm"], steps=40)
+        assert told[0][1]["rules"] == [
+            {"rule": "remask", "settings": {"order_noise": 0.5}},
+            {"rule": "remdm", "settings": {}},
+        ]
+        for side in (0, 1):  # both hide open cells again
+            masked = [data["x"].count("?") for kind, data in told if kind == "frame" and data["side"] == side]
+            assert masked != sorted(masked, reverse=True)
+            assert masked[-1] == 0
         answer = client.post("/api/solve", json={"model": name, "puzzle": puzzle, "tries": 1})
         assert answer.status_code == 200
         refused = client.post("/api/trajectory", json={"model": name, "puzzle": puzzle, "rules": ["ddpm"]})
         assert refused.status_code == 422
-        assert "choose one of confidence, ancestral, remask" in refused.json()["detail"]
+        assert "choose one of confidence, ancestral, remask, remdm" in refused.json()["detail"]
 
 
 def test_a_random_puzzle_has_the_clues_asked_for_and_is_its_seeds(client):

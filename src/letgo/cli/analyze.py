@@ -15,20 +15,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="an analysis; `--list` shows all")
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{options.MODEL}; one report for each")
     options.flag(parser, "--list", "what can be analysed")
-    plot = "draw these reports anew, several of one analysis in one picture, and stop"
+    plot = "draw these reports anew, several of one analysis in one picture, and stop (default: analyse)"
     parser.add_argument("--plot", nargs="+", type=options.path, metavar="FILE.json", help=plot)
     out = "folder for NAME-MODEL.json (with --regime NAME-MODEL-REGIME.json) and pictures (default analysis)"
     parser.add_argument("--out", type=options.path, metavar="DIR", help=out)
     parser.add_argument("--count", type=options.boards, help="instances (default: the analysis's own)")
     options.flag(parser, "--quick", "few instances: minutes on one core")
-    parser.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
+    parser.add_argument("--regime", help=options.REGIME)
     split = "which instances are drawn (default valid: test instances are for results alone)"
     parser.add_argument("--split", choices=["valid", "test"], default="valid", help=split)
-    parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
+    parser.add_argument("--data", help=options.INSTANCES)
     options.steps_and_seed(parser)
     options.device(parser)
     options.batch(parser)
-    options.precision(parser, "of the network's products (auto: bf16 on a GPU, else fp32)")
+    options.precision(parser, "of the network's products (default auto: bf16 on a GPU, else fp32)")
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.own_task(parser)
     options.valid(parser)
