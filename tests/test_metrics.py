@@ -386,7 +386,7 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half(rows: list[
     assert found.value == pytest.approx(u / len(above))
     low, high = found.interval95
     assert low <= found.value <= high
-    assert (0 <= low and high <= 1) != (found.value in (0.0, 1.0))
+    assert (low >= 0 and high <= 1) != (found.value in (0.0, 1.0))
     assert found.n == len(rows)
 
 
