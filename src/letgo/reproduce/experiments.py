@@ -13,10 +13,10 @@ from typing import Any
 
 from letgo.estimates import rate
 from letgo.presets import PRESETS
-from letgo.reproduce import paper
+from letgo.reproduce import paper, pictures
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
 from letgo.reproduce.paper import TABLE1, TABLE7, TABLES, TRIES, Cell, Table
-from letgo.reproduce.pictures import COMMITTED, Picture, analyze_missing, show_commitment, show_pictures
+from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
 from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed
@@ -378,8 +378,8 @@ EXPERIMENTS = {
         Experiment(
             "table16",
             "Table 16: commitment times, and how runs fail",
-            partial(show_commitment, pictures=COMMITTED),
-            pictures=COMMITTED,
+            partial(pictures.show_commitment, pictures=pictures.COMMITTED),
+            pictures=pictures.COMMITTED,
         ),
         figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon",))),
         figure("fig11", "Figure 11: the variance of a step", Picture("variance", SUDOKU)),
