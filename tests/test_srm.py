@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from digits import write_mnist
 from refusals import fault
 from torch import Tensor, nn
 
+from letgo.cli import main
 from letgo.config import Config
 from letgo.data import decoder
 from letgo.data.digits import DigitCodec
@@ -139,6 +141,31 @@ def test_cells_lie_side_by_side_on_a_board() -> None:
     assert torch.equal(as_board(cells), board)
 
 
+def test_the_tool_measures_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random weights of narrow layers, two boards, two steps: the command of docs/systems.md, but for its sizes."""
+    place = Path(__file__).parents[1] / "tools" / "srm.py"
+    spec = spec_from_file_location("srm_tool", place)
+    assert spec is not None
+    tool = module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    mnist, widths = write_mnist(tmp_path / "mnist", 12, 4), "32,32,32,32,32,32"
+    monkeypatch.setitem(PRESETS, "mnist-sudoku-baseline", narrow())
+    digits = ["data", "digits", str(mnist), "--preset", "mnist-sudoku-baseline", "--out", str(tmp_path / "d")]
+    assert main([*digits, "--decoder-steps", "3", "--quiet"]) == 0
+    torch.save(
+        {"state_dict": {f"denoiser.{k}": v for k, v in UNet(widths=[32] * 6).state_dict().items()}}, tmp_path / "c"
+    )
+    words = ["--digits", str(tmp_path / "d"), "--count", "2", "--steps", "2", "--device", "cpu", "--widths", widths]
+    tool.main([str(tmp_path / "c"), "--rule", "euler", *words, "--out", str(tmp_path / "r.json")])
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["rule"], report["settings"], report["count"]) == ("euler", {"soft_until": 0.0}, 2)
+    assert (report["digits"]["source"], report["digits"]["pool"]) == ("mnist", 5)
+
+
+def narrow() -> Config:
+    return PRESETS["mnist-sudoku-baseline"].changed(task_options={"box": 2}, codec_options={"size": 28, "pool": 5})
+
+
 class Says(nn.Module):
     """A U-Net that predicts eps - x0 of a board it knows, from the noisy one; it keeps what it was shown."""
 
@@ -170,8 +197,7 @@ def test_its_velocity_becomes_x0_hat_and_it_sees_mask_and_clues() -> None:
 def test_it_solves_through_our_loop_with_soft_pinning(tmp_path: Path) -> None:
     """A network that knows the answer ends there by both rules, and its boards are read by the decoder."""
     mnist = write_mnist(tmp_path / "mnist", 12, 4)
-    options = {"task_options": {"box": 2}, "codec_options": {"size": 28, "pool": 5}}
-    config = PRESETS["mnist-sudoku-baseline"].changed(**options)
+    config = narrow()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "LARGE_STEPS", 30)
         codec = config.build_codec()
