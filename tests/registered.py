@@ -42,6 +42,7 @@ TASK_OF = {"nlm": "connectivity"}  # a network that wants a context, or the shap
 WIDTHS: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "nlm": {"width": 8, "time_features": 16, "depth": 3},
+    "velocity": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "categorical": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "consistency": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
 }

@@ -10,12 +10,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from letgo import tasks
-from letgo.analysis import ANALYSES, analysis_of
+from letgo.analysis import ANALYSES, analysis_of, toy
+from letgo.analysis.changes import of_rule as changes_of
 from letgo.analysis.record import Record, bins, by_bin, record
 from letgo.analysis.study import Study, Wish, run_analysis
 from letgo.cli import main
@@ -252,6 +254,22 @@ def test_commitment_is_the_first_progress_after_the_last_change():
 
 
 @pytest.mark.fast
+def test_failures_are_split_by_whether_a_proposal_was_ever_valid():
+    """Boards: valid; failed, once valid; failed, never; failed, never. Changes after tau .5 tell failures exactly."""
+    broken = [[3, 3, 3, 3], [0, 0, 2, 2], [0, 1, 2, 2], [0, 1, 1, 1]]
+    changes = [[0, 0, 0, 0], [4, 4, 4, 4], [0, 1, 1, 0], [0, 0, 2, 1]]
+    found = changes_of(hand_made(broken, changes, [True, False, False, False]))
+    assert [found["failures"][kind]["value"] for kind in ("never_valid", "valid_once")] == pytest.approx([2 / 3, 1 / 3])
+    assert found["failures"]["never_valid"]["n"] == 3
+    assert found["commitment"]["valid"] == {"value": 0.25, "low": None, "high": None, "n": 1}
+    assert found["commitment"]["invalid"]["value"] == pytest.approx((0.5 + 0.75 + 0.75) / 3)
+    assert found["changes"]["invalid"]["value"] == pytest.approx((5 + 7 + 5) / 3)
+    assert found["auroc"]["changes_after_half"]["value"] == 1.0
+    assert found["auroc"]["violations_at_half"]["value"] == 1.0
+    assert found["auroc"]["last_change"]["value"] == 0.5  # no cell of a hand-made record has a time
+
+
+@pytest.mark.fast
 def test_bins_hold_every_step_once_and_average_over_them():
     for steps in (7, 40, 200, 1000):
         middles, index = bins(torch.arange(steps) / steps)
@@ -272,6 +290,37 @@ def test_events_add_up_to_the_validity_of_centers():
             assert events["both"][i] + events["plus"][i] == pytest.approx(valid["tweedie"][i])
             assert events["both"][i] + events["minus"][i] == pytest.approx(valid["ddpm"][i])
         assert valid["tweedie"] == valid["proposal"]  # a positive factor changes no argmax
+
+
+@pytest.mark.parametrize("t", [0.05, 0.3, 0.6, 0.9, 0.99, 1.0])
+def test_the_toys_exact_denoiser_and_marginal_are_what_quadrature_says(t: float):
+    x0 = np.concatenate([np.linspace(-3, -2, 4001), np.linspace(2, 3, 4001)])
+    alpha, beta = math.cos(math.pi * t / 2), math.sin(math.pi * t / 2)
+    for y in (-3.1, -1.0, 0.0, 0.4, 2.6):
+        weights = np.exp(-((y - alpha * x0) ** 2) / (2 * beta**2))
+        ends = np.array([0, 4000, 4001, 8001])
+        weights[ends] /= 2  # the trapezoidal rule
+        density = weights.sum() / 4000 / 2 / (beta * math.sqrt(2 * math.pi))
+        if density < 1e-200:
+            continue
+        state, time = torch.full((1, 1, 1), y), torch.full((1, 1, 1), t)
+        assert float(toy.exact(state, time)) == pytest.approx((weights * x0).sum() / weights.sum(), abs=2e-3)
+        log10 = float(toy.log10_marginal(torch.tensor([y]).double(), torch.tensor([t]).double()))
+        assert log10 == pytest.approx(math.log10(density), abs=1e-3)
+
+
+def test_in_the_toy_ddpm_stays_lost_where_the_sign_is_always_wrong_and_tweedie_does_not(here: Path):
+    """App. J; 200 points."""
+    assert main(["analyze", "toy", "--quick", "--quiet"]) == 0
+    report = json.loads((here / "analysis" / "toy.json").read_text())
+    assert (report["n"], report["steps"], report["seed"]) == (200, 200, 0)
+    late = {rule: one["between_late"]["value"] for rule, one in report["sampled"]["adversarial"].items()}
+    assert late == {"tweedie": 0.0, "ddpm": 1.0}
+    for rules in report["sampled"].values():
+        assert rules["tweedie"]["between_late"]["value"] < 0.02
+        assert rules["tweedie"]["validity"]["value"] == 1.0
+    assert report["sampled"]["exact"]["ddpm"]["validity"]["value"] == 1.0
+    assert main(["analyze", "toy", "sudoku-mini"]) == 2
 
 
 # As experiments of `letgo reproduce`

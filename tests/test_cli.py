@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -115,8 +116,8 @@ def numbers(text: str) -> dict[str, Any]:
         ("reproduce table1 --quick --page RUN/config.json/x.md", "--page "),
         ("tune RUN --rule ddpm", "tune needs --rule em or --rule em-decay"),
         ("train connectivity --optimizer muon --out OUT", "muon is for Transformers"),
-        ("tune RUN@1 --rule em --count 5", "settings of its step 1 for those of its model; give --out FILE"),
-        ("tune RUN --rule em --count 3", "5 folds need at least 5 instances, got 3"),
+        ("tune RUN@1 --rule em --count 5", "settings of step 1 would be kept as those of"),
+        ("tune RUN --rule em --count 3", "5 folds need 5 instances or more, got 3"),
         ("tune RUN --rule em --tau-starts 0.5", "takes no --tau-starts; use em-decay"),
         ("tune RUN --rule em --count 5 --out RUN", "letgo: --out "),
         ("evaluate RUN --rule ddpm --count 3 --out RUN", "letgo: --out "),
@@ -688,7 +689,7 @@ def test_what_nobody_can_read_on_stderr_does_not_change_the_exit_code() -> None:
 def test_a_closed_input_is_said_in_a_line_and_only_where_it_is_read(tmp_path: Path) -> None:
     done = through_shell("solve sudoku-mini --file - --quiet <&-")
     assert done.returncode == 2
-    assert done.stderr == "letgo: standard input: it is closed; pipe the puzzles in, or name a file\n"
+    assert done.stderr == "letgo: standard input is closed; pipe the puzzles in, or name a file\n"
     (tmp_path / "puzzles.txt").write_text(DONE)
     done = through_shell(f"solve sudoku-mini --file {tmp_path / 'puzzles.txt'} <&-")
     assert (done.returncode, done.stdout) == (0, f"{DONE}\n")
@@ -751,3 +752,27 @@ def test_the_whole_path_train_resume_evaluate_solve(
     assert (first, status) in [(DONE, 0), ("unsolved", 1)]  # how well it solves is not asked of so short a run
     assert second == DONE
     assert main(["generate", out, "--count", "2", "--steps", "5", "--quiet"]) == 0
+
+
+def below(parser: argparse.ArgumentParser):
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                yield verb
+                yield from below(verb)
+
+
+@pytest.mark.fast
+def test_every_option_says_what_it_does_and_what_holds_without_it_in_80_columns(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = build_parser()
+    for parser in (whole, *below(whole)):
+        for line in parser.format_help().splitlines():
+            assert len(line) <= 80, (parser.prog, line)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                continue
+            assert action.help, (parser.prog, action.dest)
+            takes_a_value = action.option_strings and action.nargs != 0 and not action.required
+            said = "default" in action.help or "usual" in action.help or "needed" in action.help
+            assert said or not takes_a_value, (parser.prog, action.option_strings, action.help)

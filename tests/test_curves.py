@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+import types
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -50,6 +51,31 @@ def test_tensorboard_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(LetgoError, match="pip install tensorboard"):
         tensorboard_log()
+
+
+def test_a_run_writes_one_file_for_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of tensorboard itself only the three calls are here; it is no package of the tests."""
+    written: dict[str, list[tuple[str, float, int]]] = {}
+
+    class SummaryWriter:
+        def __init__(self, folder: str):
+            assert folder not in written, "a second writer is a second file"
+            self.lines = written[folder] = []
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.lines.append((name, value, step))
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter))
+    assert main([*WORDS, "--validate", "0", "--log", "tensorboard", "--seeds", "0,1", "--out", str(tmp_path)]) == 0
+    assert set(written) == {str(tmp_path / seed / "tensorboard") for seed in ("s0", "s1")}
+    for seed in ("s0", "s1"):
+        losses = [
+            (value, step) for name, value, step in written[str(tmp_path / seed / "tensorboard")] if name == "loss"
+        ]
+        assert losses == [(row["loss"], row["step"]) for row in read_log(tmp_path / seed)]
 
 
 def test_a_shell_completes_verbs_options_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -20,6 +20,7 @@ from letgo.codecs import AnalogBits, Codec, OneHot
 from letgo.errors import LetgoError
 from letgo.estimates import ESTIMATES, Column, Estimate, mean, rate
 from letgo.metrics import (
+    auroc,
     board_keys,
     codeword_distances,
     coverage,
@@ -365,3 +366,45 @@ def test_a_mean_of_shares_stays_between_0_and_1() -> None:
     assert mean(torch.tensor([0.0, 0.0, 0.1])).interval95[0] == 0.0
     assert mean(torch.tensor([1.0, 1.0, 0.9]), most=1.0).interval95[1] == 1.0
     assert mean(torch.tensor([1.0, 3.0])).interval95[1] > 3
+
+
+# AUROC
+
+
+@cases(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40))
+def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half(rows: list[tuple[int, bool]]) -> None:
+    """By counting all pairs; and, as the Mann-Whitney U statistic, by SciPy."""
+    scores, positive = (list(column) for column in zip(*rows, strict=True))
+    found = auroc(torch.tensor(scores), torch.tensor(positive))
+    above = [(a > b) + (a == b) / 2 for a, p in rows for b, q in rows if p and not q]
+    if not above:
+        assert found == Estimate(0.0, (0.0, 1.0), 0)
+        return
+    assert found.value == pytest.approx(statistics.fmean(above))
+    groups = [[score for score, p in rows if p == side] for side in (True, False)]
+    u = stats.mannwhitneyu(*groups, method="asymptotic").statistic if len(set(scores)) > 1 else len(above) / 2
+    assert found.value == pytest.approx(u / len(above))
+    low, high = found.interval95
+    assert 0 <= low <= found.value <= high <= 1
+    assert found.n == len(rows)
+
+
+def test_aurocs_interval_is_hanley_and_mcneils_and_covers_a_closed_form() -> None:
+    """Of two normal laws a distance d apart the AUROC is Phi(d / sqrt 2): .760 for d = 1. Fixed seeds; of 400 intervals
+    at 95% between 362 and 396 cover it, but for odds of 1e-3."""
+    rng, truth, covered = torch.Generator().manual_seed(0), stats.norm.cdf(1 / math.sqrt(2)), 0
+    for _ in range(400):
+        scores = torch.randn(150, generator=rng)
+        scores[:50] += 1
+        low, high = auroc(scores, torch.arange(150) < 50).interval95
+        covered += low <= truth <= high
+    assert 362 <= covered <= 396
+
+
+@pytest.mark.extras
+def test_auroc_is_scikit_learns() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    scores, positive = rng.integers(0, 20, 500), rng.random(500) < 0.3
+    ours = auroc(torch.from_numpy(scores), torch.from_numpy(positive)).value
+    assert ours == pytest.approx(metrics.roc_auc_score(positive, scores), abs=1e-12)

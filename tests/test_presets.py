@@ -21,7 +21,11 @@ OTHERWISE = {
     "maze-muon": {"optimizer": "muon", "learning_rate": 4e-4},
     "sudoku-flow": {"path": "linear"},
     "mnist-sudoku": {"path": "linear", "steps": 400_000, "learning_rate": 5e-4, "sample_steps": 500},
-    "sudoku-d3pm": {"path": "absorbing", "sample_steps": 256},
+    **{f"{task}-d3pm": {"path": "absorbing", "sample_steps": 256} for task in ("sudoku", "latin", "queens")},
+    "sudoku-extreme-d3pm": {"path": "absorbing"},
+    "connectivity-d3pm": {"path": "absorbing", "sample_steps": 64},
+    "maze-d3pm": {"path": "absorbing", "sample_steps": 256, "simple_weight": 0.1},
+    "sudoku-mini-d3pm": {"path": "absorbing"},
     "sudoku-mini": {"steps": 4_000, "learning_rate": 2e-3, "batch": 64, "sample_steps": 50},
 }
 

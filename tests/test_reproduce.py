@@ -342,7 +342,7 @@ def test_graphs_of_a_file_have_the_size_of_the_regime(tmp_path: Path):
     assert main(["data", "make", "connectivity", "--regime", "18", "--count", "3", "--out", str(path)]) == 0
     assert source_of(task, str(path)).draw("test", "18", 2, 0).solution.shape == (2, 18 * 18)
     for regime in (None, "12"):
-        with pytest.raises(LetgoError, match="holds graphs of 18 nodes, not of 12; say --regime 18"):
+        with pytest.raises(LetgoError, match="holds graphs of 18 nodes, not of 12; give --regime 18"):
             source_of(task, str(path)).draw("test", regime, 2, 0)
 
 

@@ -132,7 +132,9 @@ def test_more_boards_than_memory_are_refused_with_the_figure(
     monkeypatch.setattr("letgo.machine.memory", lambda: 64e9)
     assert main([*words, "--count", "1000000000"]) == 2
     error = capsys.readouterr().err
-    assert re.search(r"1,000,000,000 \w+( of sudoku)? take [\d,]+ GB of memory, and here are 64; ask for fewer", error)
+    assert re.search(
+        r"1,000,000,000 \w+( of sudoku)? take [\d,]+ GB of memory, and this machine has 64; ask for fewer", error
+    )
 
 
 @pytest.mark.parametrize(

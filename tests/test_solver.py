@@ -487,7 +487,7 @@ def test_tuning_takes_the_best_mean_over_folds_and_the_smaller_sigma_on_a_tie(so
     assert len(seen) > 3
     decay = tune(solver, problem, grid_of(solver, "em-decay", (1.0,), (0.6, 0.8), steps=10))
     assert [(row["sigma"], row["tau_start"]) for row in decay["grid"]] == [(1.0, 0.6), (1.0, 0.8)]
-    with pytest.raises(LetgoError, match="5 folds need at least 5 instances, got 4"):
+    with pytest.raises(LetgoError, match="5 folds need 5 instances or more, got 4"):
         tune(solver, problem[:4], grid_of(solver, "em", (0.1,)))
 
 

@@ -169,6 +169,7 @@ def test_parquet_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "pip install 'letgo[parquet]'" in fault(read_table, tmp_path / "t.parquet")
 
 
+@pytest.mark.extras
 def test_parquet_is_read_as_a_csv_is(file: Path, tmp_path: Path):
     parquet = pytest.importorskip("pyarrow.parquet")
     csv = pytest.importorskip("pyarrow.csv")
@@ -176,6 +177,26 @@ def test_parquet_is_read_as_a_csv_is(file: Path, tmp_path: Path):
     one, other = read_table(file), read_table(tmp_path / "t.parquet")
     assert (one.values, one.names) == (other.values, other.names)
     assert (one.codes == other.codes).all()
+
+
+@pytest.mark.extras
+def test_parquet_has_nulls_for_blanks_and_says_where_it_is_damaged(tmp_path: Path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(0)
+    columns = {name: rng.integers(3, size=4000).tolist() for name in "abc"}
+    parquet.write_table(arrow.table(columns), tmp_path / "t.parquet", compression="gzip")
+    source = source_of(table_of(tmp_path / "t.parquet"))
+    assert isinstance(source, TableRows)
+    parquet.write_table(arrow.table({"a": [None, 2], "b": [1, None], "c": [0, 0]}), tmp_path / "p.parquet")
+    assert source.read_partial(tmp_path / "p.parquet").given.tolist() == [[False, True, True], [True, False, True]]
+    twice = arrow.table([arrow.array(columns[name]) for name in "ab"], names=["a", "a"])
+    parquet.write_table(twice, tmp_path / "twice.parquet")
+    assert read_table(tmp_path / "twice.parquet").codes.shape == (4000, 2)
+    whole = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:-40])
+    assert "cut.parquet: not a Parquet file" in fault(read_table, tmp_path / "cut.parquet")
+    (tmp_path / "hurt.parquet").write_bytes(whole[:200] + bytes(200) + whole[400:])  # within the first column
+    assert "hurt.parquet: damaged" in fault(read_table, tmp_path / "hurt.parquet")
 
 
 def test_the_page_draws_a_table(file: Path):

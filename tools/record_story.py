@@ -1,9 +1,12 @@
 """Record what the page opens with: one run and one race of a shipped model, as the page's own API answers them.
 
     python tools/record_story.py [--model sudoku-baseline] [--seed 0] [--count 20] [--out FOLDER]
+    python tools/record_story.py --only "Masked diffusion"     # the examples of such a title alone, all else as it is
 
 It also writes the page's chosen examples (CHOSEN), after it has seen each of them end broken on the left and valid on
-the right. They are chosen to show the gap, so each stands beside the share over many boards, from `results/`.
+the right, or its network sure after several tries. They are chosen to show that, so each stands beside the share over
+many boards, from `results/`. One whose model is not shipped yet is written without shares; the page shows it once the
+model is there, and after another `--only` it has them.
 
 On CPUs that round alike the same command gives the same boards; only the seconds in it differ. Needs the extra `test`.
 """
@@ -34,16 +37,20 @@ class Chosen:
     model: str
     regime: str
     seed: int = 0
-    puzzle: str = (
-        "example"  # the model's own, 'nothing' for no clues, or 'random': the first of seeds 0, 1, ... that fits
-    )
+    puzzle: str = "example"  # the model's own; 'nothing'; 'random', the first of seeds 0, 1, ... that fits; or a text
     sides: tuple[dict[str, str], ...] = RULES
+    sure: int = 0  # tries at most until the network is sure of its board, instead of two sides
 
 
+LOOPED = "sudoku-extreme-looped"
+NUGGET = ".......39.....1..5..3.5.8....8.9...6.7...2...1..4.......9.8..5..2....6..4..7....."  # known as Golden Nugget
+MASKED = ({"rule": "ancestral"}, {"rule": "remask"})
 TRAININGS = ({"rule": "ddpm"}, {"rule": "ddpm", "model": "sudoku"})
 CHOSEN = [
     Chosen("Sudoku: two samplers", "sudoku-baseline", "21"),
     Chosen("Sudoku: without and with self-correction, both DDPM", "sudoku-baseline", "21", sides=TRAININGS, seed=-1),
+    Chosen("One of the hardest Sudokus, until the network is sure", LOOPED, "test", 0, NUGGET, sure=24),
+    Chosen("Masked diffusion: 4x4 Sudoku, two ways to unmask", "sudoku-mini-d3pm", "4", sides=MASKED, seed=-1),
     Chosen("Latin square from nothing", "latin-baseline", "gen", puzzle="nothing"),
     Chosen("14 queens", "queens-baseline", "random", seed=3),
     Chosen("Graph connectivity", "connectivity-ired-baseline", "12"),
@@ -75,8 +82,27 @@ def shares(example: Chosen) -> list[dict[str, Any]]:
     return found
 
 
+def until_sure(client: TestClient, example: Chosen) -> dict[str, Any]:
+    """Shares of `letgo evaluate --until-sure`: answers that are right, and boards that were believed and wrong."""
+    reports = json.loads((ROOT / "results" / f"{example.model}.json").read_text())
+    measured = [report for report in reports if "believed_wrong" in report]
+    best = max(measured, key=lambda report: (report["validity"]["n"], report["validity"]["value"]))
+    body = {"model": example.model, "puzzle": example.puzzle, "tries": example.sure, "seed": example.seed}
+    [end] = [data for name, data in events(client, "until-sure", body) if name == "choice"]
+    if not (end["sure"] and end["solved"] and end["tries"] > 2):
+        raise SystemExit(f"{example.title}: it is not sure of a valid board, or too soon ({end})")
+    shares = [{name: best[key][name] for name in ("value", "n")} for key in ("validity", "believed_wrong")]
+    told = {"title": example.title, "model": example.model, "puzzle": example.puzzle, "sides": [{}, {}]}
+    return {**told, "seed": example.seed, "sure": example.sure, "regime": example.regime, "shares": shares}
+
+
 def chosen(client: TestClient, example: Chosen) -> dict[str, Any]:
     cards = {card["name"]: card for card in client.get("/api/models").json()["models"]}
+    if example.model not in cards:
+        sides = [dict(side) for side in example.sides]
+        return {"title": example.title, "model": example.model, "puzzle": None, "sides": sides, "seed": 0}
+    if example.sure:
+        return until_sure(client, example)
     card, tried = cards[example.model], 0
     while True:
         query = {"model": example.model, "seed": tried}
@@ -116,13 +142,27 @@ def record(client: TestClient, model: str, seed: int, count: int) -> dict[str, A
     }
 
 
+def again(words: str, path: Path) -> None:
+    """The examples whose title has these words, among the others as they are."""
+    known = {example["title"]: example for example in json.loads(path.read_text())}
+    with TestClient(create_app(), base_url="http://127.0.0.1") as client:
+        for example in CHOSEN:
+            if words in example.title:
+                known[example.title] = chosen(client, example)
+    path.write_text(json.dumps([known[e.title] for e in CHOSEN if e.title in known], indent=1) + "\n")
+    print(f"{path}: {', '.join(title for title in known if words in title)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="sudoku-baseline")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=20, help="seeds of the race")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of story.json and examples.json")
+    parser.add_argument("--only", help="record the examples with this in their title, and nothing else")
     options = parser.parse_args()
+    if options.only:
+        return again(options.only, options.out / "examples.json")
     with TestClient(create_app(), base_url="http://127.0.0.1") as client:
         story = record(client, options.model, options.seed, options.count)
         examples = [chosen(client, example) for example in CHOSEN]

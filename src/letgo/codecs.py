@@ -115,7 +115,7 @@ class DigitImages:
         order = labels.argsort(stable=True)
         pixels, counts = images[order].flatten(1), labels.bincount()
         if (counts == 0).any():
-            raise LetgoError(f"digit images lack symbol {int((counts == 0).nonzero()[0])}")
+            raise LetgoError(f"there is no digit image of symbol {int((counts == 0).nonzero()[0])}")
         self.images, self.counts = OnDevices(pixels), OnDevices(counts)
         self.starts = OnDevices(counts.cumsum(0) - counts)
         self.seed = seed

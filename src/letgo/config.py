@@ -121,6 +121,8 @@ class Config:
         network = make(codec.dim, self.build_task(), **self._options("network", make))
         if getattr(network, "one_hot", False) and not codec.one_hot:
             raise LetgoError(f"network '{self.network}' answers with probabilities; it needs codec one-hot")
+        if getattr(network, "path_name", self.path) != self.path:
+            raise LetgoError(f"network '{self.network}' needs path {network.path_name}, and this one is {self.path}")
         return network
 
     def build_objective(self) -> Objective:

@@ -5,6 +5,7 @@ A state has a channel for each symbol and one for the mask; x0_hat holds probabi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,8 +15,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from letgo.errors import LetgoError
 from letgo.kernels import Draw, Transition
-from letgo.models import NETWORKS
+from letgo.models import positions_of
+from letgo.models.nlm import NeuralLogicMachine
+from letgo.models.transformer import Transformer
 from letgo.objectives import Batch, Network
 from letgo.paths import Path
 from letgo.registry import choose
@@ -23,7 +27,8 @@ from letgo.rng import DRAW, KERNEL, uniform_times
 from letgo.shapes import State, Symbols, Time
 
 LEAST = 1e-9  # the probability that is left to every symbol
-SWEEPS, SWEEP_TIME, SWEEP_SHARE = 4, 0.05, 0.2  # of `remask`: the last fifth of the time, a fifth of the open cells
+SWEEPS, SWEEP_TIME, SWEEP_SHARE = 4, 0.05, 0.2  # of `remask`: the last fifth of the time, a fifth of the cells
+REMASK_RATE = 8.0  # of `remdm`, per unit of time: ReMDM-cap's .008 a step at its 1024 steps
 
 Cells = Bool[Tensor, "batch cells"]
 
@@ -64,88 +69,162 @@ class Absorbing:
         return torch.where(uniform(noise[..., :1]) <= self.alpha(t), x0, self.start(x0, lambda purpose: noise))
 
 
-Order = Callable[[Transition, Draw, Cells, Time], Cells]  # which masked cells open, where a share of them should
+Choice = Callable[[Draw], Cells]
 
 
 @dataclass(frozen=True)
 class Unmask:
-    """Some masked cells take symbols that are drawn from x0_hat; open cells stay, or are `hidden` first."""
+    """Masked cells that `opens` names take symbols of x0_hat; open cells that `hides` names are masked again."""
 
     step: Transition
-    order: Order
-    share: Time  # of the masked cells, to be opened
-    hidden: Cells | None = None
+    opens: Choice
+    hides: Choice | None = None
+    drawn: bool = True  # the symbols are drawn from x0_hat; otherwise they are the likeliest ones
 
     def sample(self, draw: Draw) -> State:
-        step, x_t = self.step, self.step.x_t
-        if self.hidden is not None:
-            x_t = torch.where(self.hidden[..., None], step.path.start(x_t, draw), x_t)
-        gumbel = -(-torch.special.log_ndtr(draw(DRAW))).log()
-        symbol = (step.x0_hat.clamp(min=LEAST).log() + gumbel)[..., :-1].argmax(-1)
-        masked = x_t[..., -1] > 0.5
-        opens = masked & self.order(step, draw, masked, self.share)
-        return torch.where(opens[..., None], F.one_hot(symbol, x_t.shape[-1]).to(x_t.dtype), x_t)
+        step, x_t, masked = self.step, self.step.x_t, masked_cells(self.step.x_t)
+        scores = step.x0_hat.clamp(min=LEAST).log()
+        symbols = (scores + gumbel(draw(DRAW)) if self.drawn else scores)[..., :-1].argmax(-1)
+        opens = (masked & self.opens(draw))[..., None]
+        x_s = torch.where(opens, F.one_hot(symbols, x_t.shape[-1]).to(x_t.dtype), x_t)
+        if self.hides is None:
+            return x_s
+        return torch.where((~masked & self.hides(draw))[..., None], step.path.start(x_t, draw), x_s)
 
     def spread(self, factor: float | Time) -> Unmask:
         return self  # it has no scale, and `Sampler` refuses a variance
 
 
-def by_chance(step: Transition, draw: Draw, masked: Cells, share: Time) -> Cells:
-    return uniform(draw(KERNEL))[..., 0] <= share[..., 0]  # rounded, the largest is 1
+def masked_cells(x: State) -> Cells:
+    return x[..., -1] > 0.5
 
 
-def by_confidence(step: Transition, draw: Draw, masked: Cells, share: Time) -> Cells:
-    """The cells whose likeliest symbol is likeliest, as many as the share asks for."""
-    sure = step.x0_hat[..., :-1].amax(-1).masked_fill(~masked, -1)
-    count = (masked.sum(1, keepdim=True) * share[..., 0]).ceil()
-    return _rank(-sure) < count
+def chance(draw: Draw) -> Float[Tensor, "batch cells"]:
+    """A number between 0 and 1 for each cell; rounded, the largest is 1."""
+    return uniform(draw(KERNEL))[..., 0]
+
+
+def gumbel(noise: Tensor) -> Tensor:
+    """Standard normal noise as Gumbel noise: the largest of log p + noise is a draw from p."""
+    return -(-torch.special.log_ndtr(noise)).log()
+
+
+def ancestral(step: Transition) -> Unmask:
+    """Each masked cell opens with probability (t - s) / t, as the posterior has it."""
+    return Unmask(step, lambda draw: chance(draw) <= (step.h / step.t)[..., 0])
+
+
+def remdm(step: Transition) -> Unmask:
+    """ReMDM's posterior (Wang et al. 2025): an open cell is masked again with probability sigma, and so many more
+    masked ones open that the share of masked cells is s all the same. With sigma = 0 it is ancestral sampling.
+
+    sigma is capped, as in ReMDM-cap; but the cap is a rate in time, so that smaller steps come nearer to the exact law.
+    """
+    sigma = torch.minimum(REMASK_RATE * step.h, step.s / (1 - step.t).clamp(min=1e-6)).clamp(max=1)
+    share = (step.h + sigma * (1 - step.t)) / step.t
+    return Unmask(step, lambda draw: chance(draw) <= share[..., 0], lambda draw: chance(draw) < sigma[..., 0])
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """The surest cells open first, as many as leave the share s of all that are no clues masked.
+
+    With `order_noise` the likeliest symbols are taken instead of drawn ones, and chance is in the order: the logarithm
+    of a cell's largest probability has Gumbel noise of scale order_noise * t (Ye et al. 2024 have .5). With 0 nothing
+    is left to chance.
+    """
+
+    order_noise: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.order_noise is not None and not 0 <= self.order_noise < math.inf:
+            raise LetgoError(f"order_noise must be >= 0, got {self.order_noise}")
+
+    def __call__(self, step: Transition) -> Unmask:
+        return self.until(step, _whole(_open_to_all(step).sum(1, keepdim=True) * step.s[..., 0]))
+
+    def until(self, step: Transition, left: Tensor, hides: Choice | None = None) -> Unmask:
+        """Open the surest cells until `left` ones are masked."""
+        masked, noise = masked_cells(step.x_t), self.order_noise or 0.0
+
+        def opens(draw: Draw) -> Cells:
+            sure = step.x0_hat[..., :-1].amax(-1).clamp(min=LEAST).log()
+            sure = sure + noise * step.t[..., 0] * gumbel(draw(KERNEL)[..., 0]) if noise else sure
+            return _rank(-sure.masked_fill(~masked, -torch.inf)) < masked.sum(1, keepdim=True) - left
+
+        return Unmask(step, opens, hides, drawn=self.order_noise is None)
+
+
+@dataclass(frozen=True)
+class Remask(Confidence):
+    """Confidence decoding until t = SWEEPS * SWEEP_TIME, then sweeps that hide the least sure open cells again.
+
+    The first step of a sweep hides, the others open. A grid with fewer than two steps a sweep has no sweeps.
+    """
+
+    def __call__(self, step: Transition) -> Unmask:
+        until, count = SWEEPS * SWEEP_TIME, _open_to_all(step).sum(1, keepdim=True)
+        sweep, before = ((time / SWEEP_TIME - 1e-4).ceil() for time in (step.t, step.t + step.h))
+        sweeping, end = step.t <= until + 1e-6, (sweep - 1) * SWEEP_TIME
+        begins = (sweeping & (sweep < before) & (step.s > end + 1e-6))[..., 0]
+        masked = masked_cells(step.x_t).sum(1, keepdim=True)
+        first = _whole(count * ((step.s - until) / (1 - until))[..., 0].clamp(min=0))
+        later = _whole(masked * ((step.s - end) / (step.t - end).clamp(min=1e-6))[..., 0].clamp(min=0))
+        left = torch.where(sweeping[..., 0], torch.where(begins, masked, later), first)
+        held = (step.x0_hat * step.x_t)[..., :-1].sum(-1)  # the probability of each open cell's own symbol
+        others = masked_cells(step.x_t) | ~_open_to_all(step)
+        least = _rank(held.masked_fill(others, 2.0)) < _whole(SWEEP_SHARE * count)
+        return self.until(step, left, lambda draw: begins & ~others & least)
+
+
+def _open_to_all(step: Transition) -> Cells:
+    """The cells that are no clues."""
+    return torch.ones_like(step.x_t[..., 0], dtype=torch.bool) if step.given is None else ~step.given
+
+
+def _whole(count: Tensor) -> Tensor:
+    return (count + 1e-4).floor()  # a product that rounding left a little below a whole number
 
 
 def _rank(score: Float[Tensor, "batch cells"]) -> Tensor:
     return score.argsort(dim=1, stable=True).argsort(dim=1)
 
 
-def ancestral(step: Transition) -> Unmask:
-    """Each masked cell opens with probability (t - s) / t, as the posterior has it."""
-    return Unmask(step, by_chance, step.h / step.t)
+class Categorical:
+    """A network whose outputs become probabilities of the symbols; the mask's own is 0.
 
-
-def confidence(step: Transition) -> Unmask:
-    """As many cells as ancestral sampling opens on average, the surest first."""
-    return Unmask(step, by_confidence, step.h / step.t)
-
-
-def remask(step: Transition) -> Unmask:
-    """Confidence decoding until t = SWEEPS * SWEEP_TIME, then sweeps that hide the least sure open cells again.
-
-    The first step of a sweep hides, the others open. A grid with fewer than two steps a sweep has no sweeps.
+    What a masked cell is, given the open ones, does not depend on the time: its frequencies are 0, and a decoder may
+    open cells at a pace of its own.
     """
-    until = SWEEPS * SWEEP_TIME
-    sweep, before = ((time / SWEEP_TIME - 1e-4).ceil() for time in (step.t, step.t + step.h))
-    end = torch.where(step.t > until + 1e-6, until, (sweep - 1) * SWEEP_TIME)
-    begins = (step.t <= until + 1e-6) & (sweep < before) & (step.s > end + 1e-6)
-    share = torch.where(begins, 0.0, (step.h / (step.t - end).clamp(min=1e-6)).clamp(max=1))
-    held = (step.x0_hat * step.x_t)[..., :-1].sum(-1)  # the probability of each open cell's own symbol
-    open_cells = step.x_t[..., -1] < 0.5
-    least = _rank(held.masked_fill(~open_cells, 2.0)) < (SWEEP_SHARE * open_cells.sum(1, keepdim=True)).floor()
-    return Unmask(step, by_confidence, share, begins[..., 0] & least)
+
+    timeless: ClassVar[bool] = True
+    time: Any
+
+    def __init__(self, *sizes: Any, **options: Any):
+        super().__init__(*sizes, **options)
+        self.time.frequencies.zero_()
+
+    def answer(self, x_t: State, t: Time, raw: State) -> State:
+        return F.pad(raw[..., :-1].float().softmax(-1), (0, 1))
 
 
-class Categorical(nn.Module):
-    """A network whose outputs become probabilities of the symbols; the mask's own is 0."""
-
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        logits = self.network(x_t, t, context)[..., :-1].float()
-        return F.pad(logits.softmax(-1), (0, 1))
+class CategoricalTransformer(Categorical, Transformer):
+    """The paper's Transformer as the reference's."""
 
 
-def categorical(dim: int, task: Any, network: str = "transformer", **options: Any) -> Categorical:
-    """Any network of the package as one of the reference's."""
-    return Categorical(choose("network", NETWORKS, network)(dim, task, **options))
+class CategoricalMachine(Categorical, NeuralLogicMachine):
+    """The Neural Logic Machine as the reference's: a pair's 0, 1 or mask takes the place of its noisy state."""
+
+
+BODIES: dict[str, Callable[..., nn.Module]] = {
+    "transformer": lambda dim, task, **options: CategoricalTransformer(dim, positions_of(task), **options),
+    "nlm": lambda dim, task, **options: CategoricalMachine(dim, **options),
+}
+
+
+def categorical(dim: int, task: Any, network: str = "transformer", **options: Any) -> nn.Module:
+    """A network of the package as one of the reference's."""
+    return choose("network of masked diffusion", BODIES, network)(dim, task, **options)
 
 
 @dataclass(frozen=True)
@@ -160,7 +239,7 @@ class MaskedCrossEntropy:
         t = uniform_times(batch.x0)
         x_t = batch.clues.pin(path.sample(batch.x0, t, torch.randn_like(batch.x0)))
         likely = (network(x_t, t, batch.context) * batch.x0).sum(-1).clamp(min=LEAST)
-        masked = x_t[..., -1] > 0.5
+        masked = masked_cells(x_t)
         return {"loss": -(likely.log() * masked).sum(1) / masked.sum(1).clamp(min=1)}
 
 
@@ -173,10 +252,10 @@ class ExactUnmasker:
     """P(symbol of a cell | open cells) over a finite set of equally likely boards: no network, no error."""
 
     def __init__(self, boards: Symbols, symbols: int):
-        self.boards, self.states = boards, Masked(symbols).encode(boards)
+        self.states = Masked(symbols).encode(boards)
 
     def __call__(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        masked, boards = x_t[..., -1] > 0.5, self.boards.to(x_t.device)
-        agrees = ((x_t.argmax(-1)[:, None] == boards) | masked[:, None]).all(-1).float()
+        states, count = self.states.to(x_t).flatten(1), (~masked_cells(x_t)).sum(1, keepdim=True)
+        agrees = (x_t.flatten(1) @ states.T == count).to(x_t)  # in all open cells; no board has a masked one
         weights = agrees / agrees.sum(1, keepdim=True).clamp(min=1)  # all 0 where no board agrees any more
-        return torch.einsum("bn,ncd->bcd", weights, self.states.to(x_t))
+        return (weights @ states).view_as(x_t)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from letgo.errors import LetgoError
 from letgo.rng import DRAW, KERNEL
-from letgo.shapes import State, Time
+from letgo.shapes import CellMask, State, Time
 
 LEAST = 1e-6  # the probability that `resample` leaves to every symbol
 
@@ -54,6 +54,7 @@ class Transition:
     x0_hat: State
     t: Time
     s: Time
+    given: CellMask | None = None  # the clues, where a rule counts cells
 
     @property
     def h(self) -> Time:

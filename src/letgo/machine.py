@@ -72,8 +72,8 @@ def refuse_beyond_memory(count: int, each: int, what: str) -> None:
     """Refuse, before the work, what takes more memory than there is."""
     if count * each > memory():
         raise LetgoError(
-            f"{count:,} {what} take {count * each / 1e9:,.0f} GB of memory, and here are {memory() / 1e9:,.0f}; "
-            "ask for fewer"
+            f"{count:,} {what} take {count * each / 1e9:,.0f} GB of memory, and this machine has "
+            f"{memory() / 1e9:,.0f}; ask for fewer"
         )
 
 

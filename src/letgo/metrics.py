@@ -12,7 +12,7 @@ from torch import Tensor
 
 from letgo.codecs import Codec, is_varied
 from letgo.errors import LetgoError
-from letgo.estimates import Estimate, Score, mean, number, rate
+from letgo.estimates import Z95, Estimate, Score, mean, number, rate
 from letgo.shapes import CellMask, State, Symbols
 from letgo.tasks import Problem, Task
 
@@ -106,6 +106,24 @@ def expected_uneven(solutions: int, draws: int) -> float:
     log_choose = math.lgamma(draws + 1) - math.lgamma(m + 1) - math.lgamma(draws - m + 1)
     log_term = log_choose + m * math.log(p) + (draws - m + 1) * math.log1p(-p)
     return solutions / draws * m * math.exp(log_term)
+
+
+def auroc(scores: Float[Tensor, "boards"] | Int[Tensor, "boards"], positive: Bool[Tensor, "boards"]) -> Estimate:
+    """Return how often a positive board scores above a negative one, ties counted half, exactly by ranks.
+
+    The interval is Hanley and McNeil's (1982). Where one kind of board is missing there is nothing to tell: n = 0.
+    """
+    scores, positive = scores.cpu().double(), positive.cpu()
+    many, few = int((~positive).sum()), int(positive.sum())
+    if not many or not few:
+        return Estimate(0.0, (0.0, 1.0), 0)
+    _, place, ties = scores.unique(return_inverse=True, return_counts=True)
+    ranks = (ties.cumsum(0).double() - (ties - 1) / 2)[place]  # equal scores share the middle of their ranks
+    area = (float(ranks[positive].sum()) - few * (few + 1) / 2) / (few * many)
+    pair, other = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = area * (1 - area) + (few - 1) * (pair - area**2) + (many - 1) * (other - area**2)
+    reach = Z95 * math.sqrt(max(variance, 0.0) / (few * many))
+    return Estimate(area, (max(0.0, area - reach), min(1.0, area + reach)), few + many)
 
 
 def pool(scores: Sequence[Score], is_rate: bool) -> Score:

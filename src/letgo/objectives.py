@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from letgo.kernels import Transition, ddpm
-from letgo.paths import Path
+from letgo.paths import GaussianPath, Path
 from letgo.pinning import Clues
 from letgo.registry import Entry, choose
 from letgo.rng import uniform_times
@@ -86,6 +86,23 @@ class Simple:
         if self.perturbation:
             x_t = x_t + self.perturbation * torch.randn_like(x0)
         return {"loss": squares(clues.pin(network(clues.pin(x_t), t, batch.context)), x0)}
+
+
+@dataclass(frozen=True)
+class VelocityLoss:
+    """The squared error of the velocity dx/dt, as rectified flow is usually trained: Eq. 4 with the weight
+    (alpha' beta - alpha beta')^2 / beta^2, which is 1 / t^2 on the linear path."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"loss": 1.0}
+
+    def __call__(self, network: Network, path: GaussianPath, batch: Batch) -> dict[str, Tensor]:
+        x0, clues = batch.x0, batch.clues
+        t = uniform_times(x0)
+        x_t = clues.pin(path.sample(x0, t, torch.randn_like(x0)))
+        x0_hat = clues.pin(network(x_t, t, batch.context))
+        return {"loss": squares(path.velocity(x_t, x0_hat, t), path.velocity(x_t, x0, t))}
 
 
 def renoise(step: Transition, batch: Batch) -> State:
@@ -223,6 +240,7 @@ OBJECTIVES: dict[str, Entry] = {
     "simple": lambda simple_weight, full, **options: Simple(**options),
     "self-correction": self_correction,
     "cross-entropy": lambda simple_weight, full: CrossEntropy(simple_weight),
+    "velocity": lambda simple_weight, full: VelocityLoss(),
     "masked": "letgo.discrete:masked_cross_entropy",
     "consistency": "letgo.consistency:consistency_training",
 }

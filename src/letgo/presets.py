@@ -15,20 +15,31 @@ def _pair(config: Config) -> dict[str, Config]:
     return {config.name: config, baseline.name: baseline}
 
 
+def _masked(config: Config, sample_steps: int) -> dict[str, Config]:
+    """Return X-d3pm: the same network as the discrete reference (App. F.1)."""
+    body = {} if config.network == "transformer" else {"network": config.network}
+    masked = replace(
+        config, name=f"{config.name}-d3pm", codec="masked", path="absorbing", network="categorical",
+        network_options={**body, **config.network_options}, objective="masked", sample_steps=sample_steps,
+    )  # fmt: skip
+    return {masked.name: masked}
+
+
 _EXTREME = Config("sudoku-extreme", "sudoku-extreme", masks="data", boards=500_000, sample_steps=1000)
+_LATIN = Config("latin", "latin", boards=168_000)  # 80% of App. D's 210,000 boards
+_QUEENS = Config("queens", "queens", boards=168_000)  # `queens.train_split`, all of it
 _MAZES = Config("maze", "maze", masks="data", batch=64, boards=1000, simple_weight=0.5)
 _NLM: dict[str, Any] = {"network": "nlm", "network_options": {"depth": 4}}
 _GRAPHS = Config("connectivity", "connectivity", masks="data", batch=64, boards=500_000, **_NLM)
-_MASKS: dict[str, Any] = {"codec": "masked", "path": "absorbing", "network": "categorical", "objective": "masked"}
+_MINI = Config(
+    "sudoku-mini", "sudoku", {"box": 2}, network_options=SMALL, steps=4_000, learning_rate=2e-3, warmup=200,
+    batch=64, decay=0.2, boards=2_000, sample_steps=50,
+)  # fmt: skip
 _LOOPED: dict[str, Any] = {
     "network": "looped", "objective": "cross-entropy", "steps": 200_000, "warmup": 1_000, "decay": 0.5,
     "clip_norm": 1.0, "ema": 0.99975, "sample_rule": "resample",
 }  # fmt: skip
 _CONSISTENCY: dict[str, Any] = {"network": "consistency", "objective": "consistency", "sample_rule": "tweedie"}
-_MINI = Config(
-    "sudoku-mini", "sudoku", {"box": 2}, network_options=SMALL, steps=4_000, learning_rate=2e-3, warmup=200,
-    batch=64, decay=0.2, boards=2_000, sample_steps=50,
-)  # fmt: skip
 
 PRESETS: dict[str, Config] = {
     # Table 1 at 21 clues: DDPM .31 -> .87, Tweedie .95 -> .98
@@ -45,10 +56,10 @@ PRESETS: dict[str, Config] = {
     "sudoku-extreme-consistency": replace(
         _EXTREME, name="sudoku-extreme-consistency", learning_rate=1e-4, warmup=10_000, **_CONSISTENCY
     ),
-    # Table 1, random: DDPM .71 -> .98, Tweedie .99 -> 1.00. 80% of App. D's 210,000 boards
-    **_pair(Config("latin", "latin", boards=168_000)),
-    # Table 1, random: DDPM .53 -> .74, Tweedie .83 -> .89. `queens.train_split`, all of it
-    **_pair(Config("queens", "queens", boards=168_000)),
+    # Table 1, random: DDPM .71 -> .98, Tweedie .99 -> 1.00
+    **_pair(_LATIN),
+    # Table 1, random: DDPM .53 -> .74, Tweedie .83 -> .89
+    **_pair(_QUEENS),
     # Table 1, N = 12: DDPM .80 -> .88, Tweedie .97 -> .99
     **_pair(_GRAPHS),
     # IRED's network as released, 2 layers: as trained here it stays far below the paper (docs/decisions.md)
@@ -64,6 +75,10 @@ PRESETS: dict[str, Config] = {
     # Table 11: other representations
     **_pair(Config("sudoku-bits", "sudoku", codec="bits")),
     **_pair(Config("sudoku-embedding", "sudoku", codec="embedding")),
+    # One row of ours beside Table 9: the network predicts the velocity instead of x0
+    "sudoku-flow-velocity-baseline": Config(
+        "sudoku-flow-velocity-baseline", "sudoku", path="linear", network="velocity", objective="velocity"
+    ),
     # Table 11, mini MNIST-Sudoku: DDPM .01 -> .39, Tweedie .42 -> .78. 8x8 digits
     **_pair(Config("sudoku-digits", "sudoku", codec="digits", codec_options={"size": 8})),
     # Section 4, SRM's Hard split: Euler .008, Tweedie .657 by SRM's own network; ours takes cells as tokens of pixels
@@ -72,10 +87,21 @@ PRESETS: dict[str, Config] = {
         network_options={"width": 256, "depth": 6, "heads": 8, "hidden": 1024}, steps=400_000, learning_rate=5e-4,
         clip_norm=1.0, decay=0.2, sample_steps=500,
     )),
-    # Table 1's discrete reference at 21 clues: ancestral .57, confidence 1.00
-    "sudoku-d3pm": Config("sudoku-d3pm", "sudoku", sample_steps=256, **_MASKS),
+    # Table 1's discrete reference. At 21 clues: ancestral .57, confidence 1.00, remask .99
+    **_masked(Config("sudoku", "sudoku"), 256),
+    # pass@1: ancestral .03, confidence .24, remask .23
+    **_masked(_EXTREME, 1000),
+    # Random: ancestral .88, confidence 1.00, remask 1.00
+    **_masked(_LATIN, 256),
+    # Random: ancestral .85, confidence .97, remask .97
+    **_masked(_QUEENS, 256),
+    # N = 12: ancestral .46, confidence .99, remask .99
+    **_masked(_GRAPHS, 64),
+    # No row of the paper
+    **_masked(replace(_MAZES, simple_weight=0.1), 256),
     # 4x4, no row of the paper: learned on a laptop in two minutes
     "sudoku-mini": _MINI,
+    **_masked(_MINI, 50),
     # 4x4 as a consistency model and with 8x8 digits, on a laptop too
     "sudoku-mini-consistency": replace(_MINI, name="sudoku-mini-consistency", **_CONSISTENCY),
     **_pair(replace(_MINI, name="sudoku-mini-digits", codec="digits", codec_options={"size": 8})),

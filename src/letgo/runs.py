@@ -216,7 +216,7 @@ def load_state(path: Path) -> dict[str, Any]:
         check(state, State, f"{path} is not a letgo training state")
         Config.from_dict(state["config"])
         if any(value.dim() for value in state["loss_sum"].values()):
-            raise LetgoError(f"{path} is not a letgo training state: loss_sum holds other things than numbers")
+            raise LetgoError(f"{path} is not a letgo training state: its loss is no number")
     except LetgoError as error:
         where = "" if str(path) in str(error) else f"{path}: "
         raise LetgoError(f"{where}{error}; restore it, or start again in another --out folder") from None

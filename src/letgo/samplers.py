@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from letgo.codecs import Codec
-from letgo.discrete import ancestral, confidence, remask
+from letgo.discrete import Confidence, Remask, ancestral, remdm
 from letgo.errors import LetgoError, unknown, whole_number
 from letgo.kernels import EulerMaruyama, Rule, Tempered, ddim, ddpm, euler, heun, resample, tweedie
 from letgo.paths import Path
@@ -21,6 +21,7 @@ class RuleKind:
 
     build: Callable[..., Rule]  # from the settings in `takes`
     takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
+    may_take: tuple[str, ...] = ()  # of order_noise: without it the rule is another
     calls: int = 1  # of the network, for each step
     family: str = "gaussian"  # of the path
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
@@ -34,8 +35,9 @@ class RuleKind:
     @property
     def settings(self) -> list[str]:
         """The settings of `Sampler` that change what it does."""
-        noise = ["variance"] if self.tempers and self.noisy else []
-        return [*self.takes, *noise, *(["ahead"] if self.family == "gaussian" else []), "soft_until"]
+        tempered = ["variance"] if self.tempers and self.noisy else []
+        led = ["ahead"] if self.family == "gaussian" else []
+        return [*self.takes, *self.may_take, *tempered, *led, "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
@@ -53,13 +55,16 @@ RULES: dict[str, RuleKind] = {
     "em": RuleKind(EulerMaruyama, ("sigma",)),
     "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
     "ancestral": plain(ancestral, family="absorbing", tempers=False),
-    "confidence": plain(confidence, family="absorbing", tempers=False),
-    "remask": plain(remask, family="absorbing", tempers=False),
+    "confidence": RuleKind(Confidence, (), ("order_noise",), family="absorbing", tempers=False),
+    "remask": RuleKind(Remask, (), ("order_noise",), family="absorbing", tempers=False),
+    "remdm": plain(remdm, family="absorbing", tempers=False),
 }
 
 
 # The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
-USUAL = {"sigma": None, "tau_start": None, "variance": 1.0, "ahead": 0.0, "soft_until": None}
+USUAL = {
+    "sigma": None, "tau_start": None, "variance": 1.0, "ahead": 0.0, "soft_until": None, "order_noise": None
+}  # fmt: skip
 SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
 
@@ -89,6 +94,7 @@ class Sampler:
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
     ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
     soft_until: float | None = None  # t* of soft pinning; None is always hard
+    order_noise: float | None = None  # chance in the order of cells instead of in their symbols
 
     def __post_init__(self) -> None:
         kind = rule_kind(self.rule)
@@ -96,7 +102,7 @@ class Sampler:
         for name in SETTINGS:
             if not isinstance(value := getattr(self, name), (int, float, type(None))):
                 raise LetgoError(f"{name} must be a number, got {value!r}")
-        values = {"sigma": self.sigma, "tau_start": self.tau_start}
+        values = {name: getattr(self, name) for name in ("sigma", "tau_start", "order_noise")}
         for name in kind.takes:
             if values[name] is None:
                 flags = " and ".join(f"--{name.replace('_', '-')}" for name in kind.takes)
@@ -105,8 +111,8 @@ class Sampler:
                     "or try --sigma 0.3 (em), --sigma 7 --tau-start 0.7 (em-decay)"
                 )
         for name, value in values.items():
-            if value is not None and name not in kind.takes:
-                takers = ", ".join(rule for rule, other in RULES.items() if name in other.takes)
+            if value is not None and name not in (*kind.takes, *kind.may_take):
+                takers = ", ".join(rule for rule, other in RULES.items() if name in (*other.takes, *other.may_take))
                 raise LetgoError(f"rule '{self.rule}' takes no {name}; only {takers} take it")
         if not 0 <= self.variance < math.inf:
             raise LetgoError(f"variance must be >= 0, got {self.variance}")
@@ -121,7 +127,7 @@ class Sampler:
 
     def build(self) -> Rule:
         kind = RULES[self.rule]
-        rule = kind.build(*(getattr(self, name) for name in kind.takes))
+        rule = kind.build(*(getattr(self, name) for name in (*kind.takes, *kind.may_take)))
         return rule if self.variance == 1.0 else Tempered(rule, self.variance)
 
     def times(self) -> Grid:

@@ -97,7 +97,7 @@ def reverse_step(
         return noise.normal(step, purpose, *shape)
 
     x0_hat, memory = propose(denoise, walk.x, t, walk.memory)
-    x_s = rule(Transition(path, denoise_pinned, walk.x, x0_hat, t, s)).sample(draw)
+    x_s = rule(Transition(path, denoise_pinned, walk.x, x0_hat, t, s, clues.given)).sample(draw)
     x_s = clues.pin_at(x_s, s, path, draw(PIN) if clues.may_be_soft else None)
     return Walk(x_s, memory, step), x0_hat
 
@@ -179,13 +179,19 @@ def trajectory(
 def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch"]:
     """The network's self-likelihood of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
 
-    Its open cells are noised a little and asked for again: the log-probability of their symbols, summed over cells,
-    averaged over draws. A board that breaks a rule contradicts what the network has learned.
+    Its open cells are noised a little and asked for again: the log-probability of their symbols, averaged over draws,
+    summed over cells. A board that breaks a rule contradicts what the network has learned.
     """
-    total = torch.zeros(len(board), device=board.device)
+    return cell_belief(denoise, path, clues, board, noise).sum(1)
+
+
+@torch.no_grad()
+def cell_belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch cells"]:
+    """What each cell has in the `belief` of its board; a clue has nothing."""
+    total = torch.zeros(board.shape[:2], device=board.device)
     for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
         time = torch.full((1, 1, 1), t, device=board.device)
         x_t = clues.pin(path.sample(board, time, noise.normal(draw, START, board.shape[1], board.shape[2])))
         probability = (propose(denoise, x_t, time, None)[0].float() * board).sum(-1).clamp(LEAST, 1)
-        total += probability.log().masked_fill(clues.given, 0).sum(1)
+        total += probability.log().masked_fill(clues.given, 0)
     return total / len(BELIEF_TIMES)

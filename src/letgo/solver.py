@@ -26,7 +26,7 @@ from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
 from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
-from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, belief
+from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, cell_belief
 from letgo.shapes import State, Symbols
 from letgo.tasks import Problem
 from letgo.tasks.task import identities
@@ -214,15 +214,20 @@ class Solver:
 
     def check_belief(self) -> None:
         if not self.codec.one_hot:
-            raise LetgoError(f"boards are believed by their one-hot symbols; this model has {self.config.codec}")
+            codec = self.config.codec
+            raise LetgoError(f"self-likelihood needs one-hot symbols, and this model has codec {codec}; take one try")
 
     def belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch"]:
         """Return the self-likelihood of finished boards, 0 at most; all tries of a puzzle meet the same noise."""
+        return self.cell_belief(boards, problem, noise).sum(1)
+
+    def cell_belief(self, boards: Symbols, problem: Problem, noise: Noise) -> Float[Tensor, "batch cells"]:
+        """Return what each cell has in the self-likelihood of its board; a clue has nothing."""
         self.check_belief()
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
         denoise = self.sample_engine.denoise(self.context(problem))
-        return belief(denoise, self.path, clues, clues.values, noise).cpu()
+        return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
 
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None

@@ -95,7 +95,7 @@ def find_sure(
 
 def check_count(problem: Problem) -> None:
     if len(problem) < FOLDS:
-        raise LetgoError(f"{FOLDS} folds need at least {FOLDS} instances, got {len(problem)}")
+        raise LetgoError(f"{FOLDS} folds need {FOLDS} instances or more, got {len(problem)}; give a larger --count")
 
 
 def together(tables: list[dict[str, Any]]) -> dict[str, Any]:

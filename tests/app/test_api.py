@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 HOST = "http://127.0.0.1"
+HARD = "........3..1..56...9..4..7......9.5.7.......8.5.4.2....8..2..9...35..1..6........"  # known as Fata Morgana
 PUZZLES = [".1..3......2..3.", "1...............", "..3....12......4", "4..1.....2..3..."]
 
 
@@ -169,6 +170,47 @@ def test_a_race_counts_final_boards_with_wilsons_interval(client):
     assert told[-1] == ("done", {})
 
 
+def until_sure(client: TestClient, **body) -> list[tuple[str, dict]]:
+    response = client.post("/api/until-sure", json={"model": "sudoku-mini", "puzzle": PUZZLES[0], **body})
+    assert response.status_code == 200, response.text
+    return events(response.text)
+
+
+@pytest.mark.parametrize(
+    ("model", "puzzle", "options"),
+    [
+        ("sudoku-mini", PUZZLES[0], {"rule": "ddpm", "steps": 3, "tries": 4, "seed": 2, "sure": 0.0}),  # never sure
+        ("sudoku-extreme-looped", HARD, {"tries": 12, "seed": 0}),
+    ],
+)
+def test_until_sure_chooses_what_the_library_chooses(client, model, puzzle, options):
+    import letgo
+
+    told = until_sure(client, model=model, puzzle=puzzle, **options)
+    [choice] = [data for name, data in told if name == "choice"]
+    [expected] = letgo.load(model).solve([puzzle], verify=False, **{k: v for k, v in options.items() if k != "sure"})
+    record = {key: value for key, value in choice.items() if key not in ("number", "sure")}
+    assert timeless(record) == timeless(expected.as_dict())
+    tries, steps, mark = [data for name, data in told if name == "try"], told[0][1]["steps"], told[0][1]["sure"]
+    assert [one["number"] for one in tries] == [*range(1, expected.tries + 1)]
+    assert [one["sure"] for one in tries] == [one["belief"] > mark for one in tries]
+    assert not any(one["sure"] for one in tries[:-1])
+    assert choice["sure"] == tries[-1]["sure"] == (mark < 0)
+    assert choice["belief"] == max(one["belief"] for one in tries) == tries[choice["number"] - 1]["belief"]
+    assert [name for name, _ in told] == ["start", *(["frame"] * steps + ["try"]) * len(tries), "choice", "done"]
+    for one in tries:
+        assert sum(one["cells"]) == pytest.approx(one["belief"], abs=0.05)
+        assert all(cell == 0 for cell, given in zip(one["cells"], puzzle, strict=True) if given != ".")
+
+
+def test_until_sure_needs_a_mark(client):
+    refused = client.post("/api/until-sure", json={"model": "sudoku-mini", "puzzle": PUZZLES[0]})
+    assert (refused.status_code, "letgo tune RUN --belief" in refused.json()["detail"]) == (422, True)
+    cards = {card["name"]: card["sure"] for card in client.get("/api/models").json()["models"]}
+    assert cards["sudoku-mini"] is None
+    assert -1 < cards["sudoku-extreme-looped"] < 0
+
+
 def test_models_say_all_that_a_page_needs(client):
     listing = client.get("/api/models").json()
     [mini] = [model for model in listing["models"] if model["name"] == "sudoku-mini"]
@@ -191,7 +233,10 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
     name, puzzle = str(folders["sudoku-d3pm"]), "1.............2."
     with TestClient(create_app([name]), base_url=HOST) as client:
         [card] = [card for card in client.get("/api/models").json()["models"] if card["name"] == name]
-        assert card["rules"] == {rule: ["soft_until"] for rule in ("ancestral", "confidence", "remask")}
+        ordered = ["order_noise", "soft_until"]
+        assert card["rules"] == {
+            "ancestral": ["soft_until"], "confidence": ordered, "remask": ordered, "remdm": ["soft_until"]
+        }  # fmt: skip
         assert card["default_rules"] == ["ancestral", "confidence"]
         frames = [data for kind, data in trajectory(client, model=name, puzzle=puzzle) if kind == "frame"]
         for side in (0, 1):
@@ -200,13 +245,21 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
             assert 0 < masked[0] < 15
             assert masked[-1] == 0
         assert all(frame["x"][0] == "0" and frame["xc"][0] == "z" for frame in frames)  # the clues
-        told = trajectory(client, model=name, puzzle=puzzle, rules=["remask"], steps=40)
-        assert told[0][1]["rules"] == [{"rule": "remask", "settings": {}}]
+        asked = {"rule": "remask", "order_noise": 0.5}
+        told = trajectory(client, model=name, puzzle=puzzle, rules=[asked, "remdm"], steps=40)
+        assert told[0][1]["rules"] == [
+            {"rule": "remask", "settings": {"order_noise": 0.5}},
+            {"rule": "remdm", "settings": {}},
+        ]
+        for side in (0, 1):  # both hide open cells again
+            masked = [data["x"].count("?") for kind, data in told if kind == "frame" and data["side"] == side]
+            assert masked != sorted(masked, reverse=True)
+            assert masked[-1] == 0
         answer = client.post("/api/solve", json={"model": name, "puzzle": puzzle, "tries": 1})
         assert answer.status_code == 200
         refused = client.post("/api/trajectory", json={"model": name, "puzzle": puzzle, "rules": ["ddpm"]})
         assert refused.status_code == 422
-        assert "choose one of confidence, ancestral, remask" in refused.json()["detail"]
+        assert "choose one of confidence, ancestral, remask, remdm" in refused.json()["detail"]
 
 
 def test_a_random_puzzle_has_the_clues_asked_for_and_is_its_seeds(client):
@@ -267,13 +320,14 @@ def test_every_event_is_of_its_type(client):
         client.post("/api/trajectory", json={**puzzle, "probabilities": True}),
         client.post("/api/race", json={**puzzle, "count": 2}),
         client.post("/api/race", json={**puzzle, "count": 2, "vary": "puzzles", "regime": "5"}),
+        client.post("/api/until-sure", json={**puzzle, "tries": 2, "sure": 0.0}),
     ]
     told = [event for stream in streams for event in events(stream.text)]
     for name, data in told:
         assert EVENTS[name].model_validate(data).model_dump(exclude_unset=True) == data | {
             key: [tuple(pair) for pair in data[key]] for key in ("clashes",) if key in data
         }
-    assert {name for name, _ in told} >= {"start", "frame", "verdict", "result", "done"}
+    assert {name for name, _ in told} >= {"start", "frame", "verdict", "result", "try", "choice", "done"}
     frame = next(data for name, data in told if name == "frame")
     assert [max(cell) for cell in frame["probabilities"]] == pytest.approx(
         [int(c, 36) / 35 for c in frame["pc"]], abs=0.03

@@ -57,6 +57,19 @@ def test_limits_are_said_in_words(client, body, words):
     refused(response, 404 if "model" in body else 422, words)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"sure": 0.5}, "sure: input should be less than or equal to 0"),
+        ({"sure": -1e7}, "sure: input should be greater than or equal to -1000000"),
+        ({"sure": -1.0, "tries": 33}, "tries: input should be less than or equal to 32"),
+        ({"sure": -1.0, "model": "sudoku-bits"}, "boards are believed by their one-hot symbols"),
+    ],
+)
+def test_a_mark_is_a_self_likelihood(client, body, words):
+    refused(client.post("/api/until-sure", json={**PUZZLE, **body}), 422, words)
+
+
 def test_nan_and_infinity_are_no_numbers(client):
     for value in ("NaN", "Infinity", "1e999"):
         text = json.dumps({**PUZZLE, "rule": "em"})[:-1] + f', "sigma": {value}}}'
@@ -153,9 +166,9 @@ def test_beyond_the_queue_the_answer_is_429_with_a_time_to_come_back():
     with serving(queue=2) as address:
         holding = [open_stream(address) for _ in range(2)]
         assert health(address)["in_flight"] == 2
-        for route in ("solve", "trajectory", "race"):
+        for route in ("solve", "trajectory", "race", "until-sure"):
             with pytest.raises(urllib.error.HTTPError) as error:
-                post(address, route, PUZZLE)
+                post(address, route, {**PUZZLE, **({"sure": -1.0} if route == "until-sure" else {})})
             assert error.value.code == 429
             assert int(error.value.headers["Retry-After"]) > 0
             assert "all 2 places are taken" in json.load(error.value)["detail"]
@@ -175,10 +188,12 @@ def test_up_to_the_queue_everyone_is_served():
         assert health(address)["finished"] == 64
 
 
-@pytest.mark.parametrize("route", ["trajectory", "race", "solve"])
+@pytest.mark.parametrize("route", ["trajectory", "race", "until-sure", "solve"])
 def test_a_client_that_goes_away_frees_its_place(route):
     """Each request would run for minutes; none is finished when its place is free again."""
     endless = {**LONG, "steps": 1000, "count": 64} if route == "race" else LONG
+    if route == "until-sure":
+        endless = {**PUZZLE, "steps": 1000, "tries": 32, "sure": 0.0}  # no board is above 0
     if route == "solve":
         unsolvable = "123........4...."  # the first row needs a 4 where its column has one
         endless = {**PUZZLE, "puzzle": unsolvable, "steps": 1000, "tries": 32}

@@ -56,6 +56,33 @@ ANALYSES: dict[str, Analysis] = {
             "letgo.analysis.mechanism",
         ),
         Analysis(
+            "states",
+            "E_+ on noised solutions, on self-correction's inputs and on the states that DDPM makes",
+            "App. K.5",
+            "letgo.analysis.states",
+        ),
+        Analysis(
+            "forward-noise",
+            "what decoding and the network read from noised solutions: accuracy, validity, violations, margins",
+            "Fig. 6",
+            "letgo.analysis.forward_noise",
+            count=64,
+        ),
+        Analysis(
+            "changes",
+            "changes of mind, commitment times, failures with and without a valid proposal, and what foretells them",
+            "Table 16, App. P",
+            "letgo.analysis.changes",
+        ),
+        Analysis(
+            "toy",
+            "two intervals and denoisers whose sign cannot be trusted: the forward marginal, trajectories, validity",
+            "App. J, Figs. 4, 5",
+            "letgo.analysis.toy",
+            quick=200,
+            needs_model=False,
+        ),
+        Analysis(
             "trajectory",
             "one puzzle's states and proposals on their way through two rules, broken cells marked",
             "App. P, Figs. 12 to 17; mazes as Fig. 3",

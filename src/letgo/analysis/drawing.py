@@ -25,7 +25,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "letgo", "axes.grid": True, "grid.linewidth": 0.3, "axes.spines.top": False,
     "axes.spines.right": False,
 }  # fmt: skip
-DPI = 120
+DPI, COLOURS_OF_PNG = 120, 64
 
 
 def available() -> bool:
@@ -62,8 +62,23 @@ def draw(reports: list[Report], stem: Path, kinds: tuple[str, ...] = ("png", "sv
     with matplotlib.rc_context(STYLE):
         figure = analysis_of(next(iter(names))).plot(reports)
         for path in paths:
-            picture, kind = io.BytesIO(), path.suffix[1:]
-            figure.savefig(picture, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
             with written_atomically(path) as file:
-                file.write(picture.getvalue())
+                file.write(svg_of(figure) if path.suffix == ".svg" else png_of(figure))
     return paths
+
+
+def svg_of(figure: Figure) -> bytes:
+    """No date, so that the same report gives the same bytes."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="svg", metadata={"Date": None})
+    return picture.getvalue()
+
+
+def png_of(figure: Figure) -> bytes:
+    """A palette of 64 colours, which is a third of the bytes. matplotlib brings Pillow along."""
+    from PIL import Image
+
+    picture, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(picture, format="png", dpi=DPI)
+    Image.open(picture).convert("RGB").quantize(COLOURS_OF_PNG).save(small, format="png", optimize=True)
+    return small.getvalue()

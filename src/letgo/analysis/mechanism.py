@@ -56,7 +56,8 @@ def tell(report: Report) -> str:
     lines = []
     for rule, found in report["along"].items():
         ratio = found["plus_over_minus"]
-        times = "E_- never happened" if ratio is None else f"{ratio:.1f} times E_-"
+        steps = report["n"] * report["steps"]
+        times = f"E_- never happened in {steps:,} steps" if ratio is None else f"{ratio:.1f} times E_-"
         share = found["share"]
         lines.append(
             f"along {rule:8} E_both {share['both']:.3f}  E_+ {share['plus']:.4f}  E_- {share['minus']:.4f}: {times}; "

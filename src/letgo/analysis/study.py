@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from letgo import __version__
 from letgo.analysis import Analysis, Report
+from letgo.data.files import written_atomically
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.kernels import Transition
@@ -20,9 +24,10 @@ from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.samplers import Sampler
 from letgo.sampling import starting_state
-from letgo.shapes import State, Symbols
+from letgo.shapes import State, Symbols, Time
 from letgo.solver import Solver
 from letgo.tasks import Problem
+from letgo.tasks.task import solved
 
 Advance = Callable[[float | int, int], None]  # how many are done, and of how many
 
@@ -113,14 +118,14 @@ class Piece:
         walk = solver.sample_engine.walk(sampler, clues, self.noise, solver.context(self.problem))
         for t, snapshot in zip(grid, walk, strict=False):
             times = (torch.full((1, 1, 1), time, device=x_t.device) for time in (t, snapshot.t))
-            yield Transition(solver.path, _not_again, x_t, snapshot.x0_hat.float(), *times), snapshot.x
+            yield Transition(solver.path, not_again, x_t, snapshot.x0_hat.float(), *times), snapshot.x
             x_t = snapshot.x
 
-    def propose(self, x_t: State, t: float) -> State:
+    def propose(self, x_t: State, t: Time) -> State:
         """x0_hat of states that no sampler made; they are pinned first, as all states are."""
         denoise = self.solver.sample_engine.denoise(self.solver.context(self.problem))
         with torch.no_grad():
-            out = denoise(self.clues.pin(x_t), torch.full((1, 1, 1), t, device=x_t.device))
+            out = denoise(self.clues.pin(x_t), t)
         return (out[0] if isinstance(out, tuple) else out).float()
 
     def decode(self, x: State) -> Symbols:
@@ -136,7 +141,22 @@ class Piece:
         return self.solver.task.violations(boards, self.rows).sum(1).cpu()
 
 
-def _not_again(x: State, t: Tensor) -> State:
+def write_report(path: Path, report: Report) -> None:
+    """JSON to read and to compare: an entry a line, but a list of numbers on one."""
+    text = re.sub(
+        r"\[\s+([-+.\deE,\snul]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", json.dumps(report, indent=2)
+    )
+    with written_atomically(path) as file:
+        file.write(f"{text}\n".encode())
+
+
+def solutions(study: Study) -> None:
+    """Refuse puzzles without their answers: there is nothing to noise."""
+    if not solved(study.problem, study.solver.task):
+        raise LetgoError("noised solutions need solutions; give --data a file that has the answers, or leave it out")
+
+
+def not_again(x: State, t: Tensor) -> State:
     raise LetgoError("a rule that calls the network again cannot be studied so; take another")
 
 

@@ -129,6 +129,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
         example=Example(puzzle=look.example or random_puzzle(task, None, 0), seed=0),
         tuned={rule: settings for rule in rules if (settings := solver.tuned(rule))},
         tuned_steps={rule: int(steps) for rule in rules if (steps := solver.tuning(rule).get("steps"))},
+        sure=solver.sure,
     )
 
 

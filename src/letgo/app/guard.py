@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from letgo.app.limits import BODY_SECONDS, MAX_BODY, MAX_HEAD, MAX_HEADERS
 
-TAKES_BODIES = ("/api/solve", "/api/trajectory", "/api/race", "/api/check")
+TAKES_BODIES = ("/api/solve", "/api/trajectory", "/api/race", "/api/until-sure", "/api/check")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HEADERS = {
     "Content-Security-Policy": (

@@ -1,4 +1,4 @@
-"""What a request asks of the sampler: an answer, two trajectories, or a race of many seeds."""
+"""What a request asks of the sampler: an answer, two trajectories, a race of many seeds, or tries until it is sure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from letgo.answers import Ledger
 from letgo.app.frames import View, explain, frame
 from letgo.app.limits import BACKLOG
 from letgo.estimates import rate
+from letgo.rng import Noise
 from letgo.samplers import Sampler
-from letgo.sampling import diverged
-from letgo.solver import Solver
+from letgo.sampling import BELIEF_TIMES, diverged
+from letgo.solver import Solver, identities
 from letgo.tasks import Problem
 
 Emit = Callable[[str, dict[str, Any]], None]
@@ -228,3 +232,40 @@ class RaceJob(Job):
         self.emit("result", result)
         if self.finished:
             self.emit("done", {})
+
+
+class SureJob(Job):
+    """Like `Solver.solve` without `verify`: try again until the network is sure of its board. No rule decides."""
+
+    def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int, sure: float):
+        super().__init__([solver], problem, [sampler])
+        self.solver, self.tries, self.best = solver, tries, 0
+        self.ledger = Ledger(problem, True, sure)
+        self.pending.append(Lane(self, 0, seed))
+
+    def step(self, lane: Lane, view: View, row: int) -> None:
+        if not bool(view.state.x[row].isfinite().all()):
+            return self.fail(str(diverged(view.step)), status=422)
+        self.emit("frame", {"side": 0, **frame(view, row)})
+
+    def last(self, lane: Lane, view: View, row: int) -> None:
+        lane.open, started = False, time.perf_counter()
+        board, number = view.state.symbols[row : row + 1], lane.attempt + 1
+        instance = identities(self.problem).to(self.solver.device)
+        cells = self.solver.cell_belief(board, self.problem, Noise(lane.seed, instance, torch.zeros_like(instance)))
+        belief, calls = cells.sum(1), lane.sampler.calls + len(BELIEF_TIMES)
+        if bool(belief > self.ledger.belief):
+            self.best = number
+        spent = torch.tensor([lane.seconds + time.perf_counter() - started], dtype=torch.float64)
+        valid = view.state.valid[row : row + 1]
+        self.ledger.enter(torch.tensor([0]), board, valid, torch.tensor([calls]), spent, belief)
+        sure = len(self.ledger.open()) == 0
+        told = {"number": number, "belief": round(float(belief), 4), "mark": round(self.ledger.sure, 4), "sure": sure}
+        self.emit("try", {**told, "cells": [round(cell, 3) for cell in cells[0].tolist()], "calls": calls})
+        if not sure and number < self.tries:
+            self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
+            return
+        self.finished = True
+        [answer] = self.ledger.answers(self.solver.task)
+        self.emit("choice", {**answer.as_dict(), "number": self.best, "sure": sure})
+        self.emit("done", {})

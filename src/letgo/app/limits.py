@@ -9,6 +9,7 @@ MAX_PUZZLE = 4096  # characters
 MAX_CELLS = 1024  # a graph of 32 nodes, a maze of side 32
 MAX_BODY = 65_536  # bytes: the longest puzzle, every character written as two \u escapes, and room to spare
 MAX_SIGMA = 100.0
+LEAST_BELIEF = -1e6  # a self-likelihood that every board is above
 MAX_SEED = 2**32 - 1
 QUEUE = 64  # requests under way or waiting, unless --queue says otherwise
 BODY_SECONDS = 10.0  # how long a body may take to arrive

@@ -10,7 +10,7 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
     from letgo.samplers import RULES
 
     parts = schema["components"]["schemas"]
-    for part in (parts["RuleSettings"], parts["SolveRequest"]):
+    for part in (parts["RuleSettings"], parts["SolveRequest"], parts["SureRequest"]):
         _name(part["properties"]["rule"], [*RULES])
         conditions = [
             _only(setting, {"type": "number"}, [rule for rule, kind in RULES.items() if setting in kind.takes], True)
@@ -18,7 +18,9 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
         ]
         tempered = [rule for rule, kind in RULES.items() if kind.tempers]
         led = [rule for rule, kind in RULES.items() if "ahead" in kind.settings]
+        ordered = [rule for rule, kind in RULES.items() if "order_noise" in kind.may_take]
         conditions.append(_only("variance", {"not": {"const": 1}}, tempered, False))
+        conditions.append(_only("order_noise", {"type": "number"}, ordered, False))
         part["allOf"] = [*conditions, _only("ahead", {"not": {"const": 0}}, led, False)]
     for part in (parts["TrajectoryRequest"], parts["RaceRequest"]):
         for items in (choice.get("items", {}) for choice in part["properties"]["rules"]["anyOf"]):

@@ -40,6 +40,7 @@ class Settings(Strict):
     variance: Annotated[float, amount(16.0, "Factor on the rule's variance (Figure 11)")] = 1.0
     ahead: Annotated[float, amount(100.0, "Steps by which the time that the network is told runs ahead of t")] = 0.0
     soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None
+    order_noise: Annotated[float, amount(16.0, "Chance in the order of cells, not in their symbols")] | None = None
 
 
 class RuleSettings(Settings):
@@ -73,6 +74,24 @@ class SolveRequest(Settings, PuzzleRequest):
     steps: Steps | None = None
     tries: int = Field(default=10, ge=1, le=limits.MAX_TRIES)
     seed: Seed = 0
+
+
+class SureRequest(SolveRequest):
+    """As `letgo solve --no-verify --tries`: try again until the network is sure of its board. No rule is looked at."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "tries": 3, "sure": -2.0}]
+        }
+    )
+    tries: int = Field(default=24, ge=1, le=limits.MAX_TRIES)
+    sure: float | None = Field(
+        default=None,
+        ge=limits.LEAST_BELIEF,
+        le=0,
+        allow_inf_nan=False,
+        description="The self-likelihood above which a board counts as settled; by default the model's own mark",
+    )
 
 
 class TrajectoryRequest(PuzzleRequest):
@@ -166,6 +185,10 @@ class ModelCard(BaseModel):
     example: Example
     tuned: dict[str, dict[str, float]] = Field(description="Stored settings of em and em-decay")
     tuned_steps: dict[str, int] = Field(default={}, description="The number of steps that they were tuned for")
+    sure: float | None = Field(
+        default=None,
+        description="The self-likelihood above which it is sure of a board; null where it has no such mark",
+    )
 
 
 class Models(BaseModel):
@@ -217,6 +240,8 @@ class Start(Event):
     probabilities: bool = False
     count: int | None = Field(default=None, description="Seeds or puzzles of a race")
     vary: str | None = None
+    tries: int | None = Field(default=None, description="At most so many until the network is sure")
+    sure: float | None = Field(default=None, description="The mark: the self-likelihood above which it is")
 
 
 class Frame(Event):
@@ -269,6 +294,31 @@ class Result(Event):
     puzzle: str | None = None
 
 
+class Try(Event):
+    """One try that has ended; the frames before it are its steps."""
+
+    number: int = Field(description="Counted from 1")
+    belief: float = Field(description="The self-likelihood of its board, 0 at most")
+    mark: float
+    sure: bool = Field(description="Whether it lies above the mark")
+    cells: list[float] = Field(description="What each cell has in it: the log-probability of its symbol, 0 at clues")
+    calls: int = Field(description="Network calls of this try, those for its self-likelihood counted")
+
+
+class Choice(Event):
+    """The record of `letgo solve --no-verify --tries --json`, and which try it is."""
+
+    puzzle: str
+    solved: bool = Field(description="Whether the board breaks no rule: looked at only now")
+    board: str | None
+    tries: int
+    calls: int
+    seconds: float
+    belief: float
+    number: int = Field(description="The try that is believed most")
+    sure: bool
+
+
 class Done(Event):
     """Nothing more will come."""
 
@@ -285,6 +335,8 @@ EVENTS: dict[str, type[BaseModel]] = {
     "verdict": Verdict,
     "progress": Progress,
     "result": Result,
+    "try": Try,
+    "choice": Choice,
     "done": Done,
     "error": Error,
 }

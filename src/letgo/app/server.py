@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import cache, lru_cache
 from pathlib import Path
@@ -300,7 +300,7 @@ def _parsed(name: str, solver: Any, puzzle: str, counting: threading.Semaphore |
 
 
 def _add_sampling(app: FastAPI, held: Held) -> None:
-    """The three routes that run the network."""
+    """The four routes that run the network."""
 
     @app.post("/api/solve", responses=REFUSALS | BUSY)
     async def solve(request: schemas.SolveRequest, http: Request) -> schemas.Answer:
@@ -335,6 +335,24 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
         """Stream how often each rule ends in a valid board: `start`, `progress` and `result` ..., `done`."""
         return await _stream(held, http, "RaceJob", request, count=request.count, vary=request.vary)
 
+    @app.post("/api/until-sure", responses=REFUSALS | BUSY | STREAM, response_class=Response)
+    async def until_sure(request: schemas.SureRequest, http: Request) -> Response:
+        """Stream tries until the network is sure of its board: `start`, (`frame` ..., `try`) ..., `choice`, `done`."""
+
+        def prepare() -> tuple[Any, dict[str, Any]]:
+            from letgo.app.jobs import SureJob
+            from letgo.evaluation import sure_mark
+
+            name, solver = held.catalog.pick(request.task, request.model)
+            mark, problem = sure_mark(solver, request.sure), parse(solver, request.puzzle)
+            steps = solver.short_try if request.steps is None else request.steps
+            sampler = _sampler(solver, request.rule, steps, request)
+            opening = _opening(name, solver, problem, [sampler], [name], request.seed)
+            job = SureJob(solver, problem, sampler, request.tries, request.seed, mark)
+            return job, opening | {"tries": request.tries, "sure": round(mark, 4)}
+
+        return await _events(held, http, prepare)
+
 
 def _client(http: Request) -> str:
     """Whose share of the time a request takes: one address is one client."""
@@ -354,22 +372,31 @@ async def _stream(held: Held, http: Request, kind: str, request: schemas.Traject
         sides = [held.catalog.beside(name, rule.model) for rule in wanted]
         steps = solver.steps(request.steps)
         samplers = [_sampler(own, rule.rule, steps, rule) for (_, own), rule in zip(sides, wanted, strict=True)]
-        opening = {
-            "model": name,
-            "task": solver.config.task,
-            "puzzle": solver.task.format_clues(problem)[0],
-            "rules": [{"rule": sampler.rule, "settings": sampler.settings} for sampler in samplers],
-            "models": [own for own, _ in sides],
-            "steps": samplers[0].steps,
-            "seed": request.seed,
-            "version": __version__,
-            **more,
-        }
+        opening = _opening(name, solver, problem, samplers, [own for own, _ in sides], request.seed) | more
         solvers = [own for _, own in sides]
         if isinstance(request, schemas.RaceRequest) and request.vary == "puzzles":
             problem = held.puzzles(solver, request.regime, request.count, request.seed)
         return getattr(jobs, kind)(solvers, problem, samplers, request.seed, **more), opening
 
+    return await _events(held, http, prepare)
+
+
+def _opening(name: str, solver: Any, problem: Any, samplers: list[Any], models: list[str], seed: int) -> dict[str, Any]:
+    """What every stream begins with."""
+    return {
+        "model": name,
+        "task": solver.config.task,
+        "puzzle": solver.task.format_clues(problem)[0],
+        "rules": [{"rule": sampler.rule, "settings": sampler.settings} for sampler in samplers],
+        "models": models,
+        "steps": samplers[0].steps,
+        "seed": seed,
+        "version": __version__,
+    }
+
+
+async def _events(held: Held, http: Request, prepare: Callable[[], tuple[Any, dict[str, Any]]]) -> Response:
+    """The stream of the job that `prepare` makes in a thread, after its opening."""
     job, opening = await run_in_threadpool(prepare)
     job.client = _client(http)
     from letgo.app.events import EventStream

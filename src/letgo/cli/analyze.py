@@ -15,20 +15,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="an analysis; `--list` shows all")
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{options.MODEL}; one report for each")
     options.flag(parser, "--list", "what can be analysed")
-    plot = "draw these reports anew, several of one analysis in one picture, and stop"
+    plot = "draw these reports anew, several of one analysis in one picture, and stop (default: analyse)"
     parser.add_argument("--plot", nargs="+", type=options.path, metavar="FILE.json", help=plot)
     out = "folder for NAME-MODEL.json (with --regime NAME-MODEL-REGIME.json) and pictures (default analysis)"
     parser.add_argument("--out", type=options.path, metavar="DIR", help=out)
     parser.add_argument("--count", type=options.boards, help="instances (default: the analysis's own)")
     options.flag(parser, "--quick", "few instances: minutes on one core")
-    parser.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
+    parser.add_argument("--regime", help=options.REGIME)
     split = "which instances are drawn (default valid: test instances are for results alone)"
     parser.add_argument("--split", choices=["valid", "test"], default="valid", help=split)
-    parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
+    parser.add_argument("--data", help=options.INSTANCES)
     options.steps_and_seed(parser)
     options.device(parser)
     options.batch(parser)
-    options.precision(parser, "of the network's products (auto: bf16 on a GPU, else fp32)")
+    options.precision(parser, "of the network's products (default auto: bf16 on a GPU, else fp32)")
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.own_task(parser)
     options.valid(parser)
@@ -70,12 +70,12 @@ def analyze(args: argparse.Namespace, model: str | None) -> None:
     """One analysis of one model: say what is done, do it, write it, draw it."""
     from letgo.analysis import analysis_of
     from letgo.analysis.drawing import available, draw
-    from letgo.analysis.study import Wish, run_analysis
+    from letgo.analysis.study import Wish, run_analysis, write_report
     from letgo.data.files import refuse_unwritable
     from letgo.data.source import source_of
     from letgo.machine import device_name
     from letgo.progress import Progress
-    from letgo.runs import own_name, write_json
+    from letgo.runs import own_name
     from letgo.solver import load
 
     analysis, name = analysis_of(args.name), stem(args.name, model, args.regime)
@@ -97,7 +97,7 @@ def analyze(args: argparse.Namespace, model: str | None) -> None:
     report = run_analysis(analysis, solver, wish, lambda label: Progress(f"{name}, {label}", voice=args.voice))
     own: dict[str, Any] = {} if model is None else {"model": own_name(model)}
     report = {**report, **own, "command": args.command_line}
-    write_json(target, report)
+    write_report(target, report)
     print(analysis.tell(report))
     pictures = draw([report], target.with_suffix("")) if available() else []
     print(f"wrote {', '.join(map(str, [target, *pictures]))}")

@@ -19,11 +19,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=options.at_least(0), default=8077, help="default 8077; 0 takes any free one")
     options.flag(parser, "--open", "open the page in a browser")
-    parser.add_argument("--model", action="append", metavar="RUN", help="offer this run folder too; may be repeated")
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="RUN",
+        help="offer this run folder too; may be repeated (default: the shipped models)",
+    )
     options.device(parser, "cpu", "auto, cpu, cuda or mps (default cpu)")
     queue = "requests under way or waiting (default 64)"
     parser.add_argument("--queue", type=options.at_least(1), default=64, help=queue)
-    parser.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this host name too")
+    parser.add_argument(
+        "--allow-host", action="append", metavar="NAME", help="answer to this host name too (default: none)"
+    )
     options.own_task(parser)
     options.common(parser)
 

@@ -12,14 +12,14 @@ from letgo.errors import LetgoError
 
 def add(parser: argparse.ArgumentParser) -> None:
     whole = options.at_least(1)
-    parser.add_argument("what", choices=["train", "sample"])
+    parser.add_argument("what", choices=["train", "sample"], help="what is timed")
     parser.add_argument("preset", nargs="?", default="sudoku", metavar="PRESET", help="default sudoku")
     options.device(parser)
     options.batch(parser, "boards per step (default: the preset's, or the sampler's)")
     parser.add_argument("--steps", type=whole, help="steps per measurement (default: fewer on a CPU)")
     parser.add_argument("--repeats", type=whole, default=5, help="measurements; the median counts (default 5)")
     parser.add_argument("--seeds", type=whole, default=1, help="models trained together (default 1)")
-    options.precision(parser, "of sampling in `ours`")
+    options.precision(parser, "of sampling in `ours` (default auto: bf16 on a GPU, else fp32)")
     options.report(parser)
     options.common(parser)
 

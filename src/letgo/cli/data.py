@@ -17,14 +17,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check|digits")
     make = actions.add_parser("make", help="write solved instances of a task")
     make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
-    make.add_argument("--count", type=boards, required=True, metavar="N")
-    make.add_argument("--seed", type=at_least(0), default=0, metavar="S")
+    make.add_argument("--count", type=boards, required=True, metavar="N", help="how many instances")
+    make.add_argument(
+        "--seed", type=at_least(0), default=0, metavar="S", help="the same seed writes the same file (default 0)"
+    )
     make.add_argument("--out", required=True, metavar="F", help=".npz, .csv, .csv.gz, .txt or .txt.gz")
-    make.add_argument("--regime", metavar="G", help="which clues are given; 'minimal' for unique Sudoku puzzles")
+    clues = "which clues are given; 'minimal' for unique Sudoku puzzles (default: the task's usual ones)"
+    make.add_argument("--regime", metavar="G", help=clues)
     flag(make, "--force", "replace an existing file")
     flag(make, "--progress", "where stderr is no terminal: a line every 5 seconds, not every 30")
     fetch = actions.add_parser("fetch", help="download a data set from the Hugging Face hub")
-    fetch.add_argument("name", metavar="{" + ",".join(FETCHED) + "}")
+    fetch.add_argument("name", metavar="{" + ",".join(FETCHED) + "}", help="the data set")
     fetch.add_argument("--out", metavar="DIR", help="default data/NAME")
     fetch.add_argument(
         "--revision", metavar="SHA", help="the commit to fetch; default: the newest, of mnist a fixed one"
@@ -33,18 +36,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="read a data file, report what is in it or its first fault")
     check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' reads puzzle lines from stdin")
     check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
-    check.add_argument("--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (200)")
+    check.add_argument(
+        "--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (default 200)"
+    )
     digits = actions.add_parser("digits", help="images of digits, and the decoder that reads them")
     digits.add_argument("source", nargs="?", metavar="WHAT", help="mnist, optdigits, or a folder with MNIST's files")
     digits.add_argument("--out", required=True, metavar="DIR", help="where digits.safetensors and digits.json go")
     digits.add_argument(
-        "--preset", default="sudoku-digits", metavar="P", help="of boards that show them (sudoku-digits)"
+        "--preset", default="sudoku-digits", metavar="P", help="whose boards show them (default sudoku-digits)"
     )
-    digits.add_argument("--decoder-steps", type=at_least(1), metavar="N", help="of the decoder's training")
-    digits.add_argument("--seed", type=at_least(0), default=0, metavar="S", help="of the decoder's weights and batches")
+    digits.add_argument(
+        "--decoder-steps", type=at_least(1), metavar="N", help="of the decoder's training (default: its own)"
+    )
+    digits.add_argument(
+        "--seed", type=at_least(0), default=0, metavar="S", help="of the decoder's weights and batches (default 0)"
+    )
     flag(digits, "--json", "one JSON object on stdout")
     for action in (make, check):
-        action.add_argument("--size", type=at_least(1), metavar="N", help="side of the board, where not the paper's")
+        action.add_argument("--size", type=at_least(1), metavar="N", help="side of the board (default: the paper's)")
         flag(action, "--json", "one JSON object on stdout")
     for action in (make, fetch, check, digits):
         flag(action, "--quiet", "no progress")

@@ -12,14 +12,18 @@ from letgo.cli import options
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=options.MODEL)
     parser.add_argument("--rule", required=True, help=options.RULES)
-    parser.add_argument("--regime", help="clue regime, e.g. 21, medium, hard for sudoku")
+    parser.add_argument("--regime", help=options.REGIME)
     parser.add_argument("--count", type=options.boards, default=2000, help="instances (default 2000)")
-    parser.add_argument("--passes", type=options.at_least(1), default=1, help="k of pass@k, and of the chosen board")
+    parser.add_argument(
+        "--passes", type=options.at_least(1), default=1, help="k of pass@k, and of the chosen board (default 1)"
+    )
     sure = "try again until the network is sure of its board, --passes times at most; no rule is looked at"
     options.flag(parser, "--until-sure", sure)
     parser.add_argument("--sure", type=float, help="self-likelihood of a board it is sure of (default: as tuned)")
-    parser.add_argument("--data", help="instances: a file, a folder with valid.csv and test.csv (or .npz), or hub")
-    parser.add_argument("--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them")
+    parser.add_argument("--data", help=options.INSTANCES)
+    parser.add_argument(
+        "--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them (default: all)"
+    )
     options.report(parser)
     options.flag(parser, "--plain", "no compilation: quicker for a short measurement")
     options.sampler(parser)

@@ -55,12 +55,12 @@ LONG = (
 )  # work that says what it does
 
 EPILOG = """examples:
-  letgo solve                                          a built-in puzzle, drawn as a board
-  letgo solve sudoku-mini .1..3......2..3.             a puzzle of your own
-  letgo solve --file puzzles.txt                       one line per puzzle
+  letgo solve                                        a built-in puzzle, drawn
+  letgo solve sudoku-mini .1..3......2..3.           a puzzle of your own
+  letgo solve --file puzzles.txt                     one line per puzzle
   letgo evaluate sudoku-baseline --rule ddpm --regime 21 --count 200
-  letgo train sudoku-mini --out runs/mini              two minutes on a laptop
-  letgo train --data table.csv --out runs/table        rows of your own
+  letgo train sudoku-mini --out runs/mini            two minutes on a laptop
+  letgo train --data table.csv --out runs/table      rows of your own
 """
 
 WRITE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -70,7 +70,7 @@ def build_parser(verbs: Container[str | None] = VERBS) -> Parser:
     """Build the parser; the options of other verbs than `verbs` are left out, and their modules not imported."""
     parser = Parser(
         prog="letgo",
-        description="Continuous diffusion for constrained discrete tasks: Tweedie reprojection, self-correction.",
+        description="Continuous diffusion for constrained discrete tasks:\nTweedie reprojection and self-correction.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

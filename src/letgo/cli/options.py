@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from letgo.solver import Solver
 
 MODEL = "shipped name, run folder, RUN@STEP or hub:ID"
-RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask"
+REGIME = "clue regime, e.g. 21, medium, hard for sudoku (default: the task's first)"
+INSTANCES = "instances: a file, a folder with valid.csv and test.csv (or .npz), or hub (default: generated)"
+RULES = "ddpm ddim tweedie resample euler heun em em-decay; masked diffusion: ancestral confidence remask remdm"
 MOST = 10**9  # of any number that names no other bound
 MOST_STEPS = 10**6  # of a sampler
 
@@ -99,7 +101,7 @@ def list_of(kind: Callable[[str], T], may_be_empty: bool = False) -> Callable[[s
 # Options
 
 
-def flag(parser: argparse.ArgumentParser, name: str, text: str | None = None) -> None:
+def flag(parser: argparse.ArgumentParser, name: str, text: str) -> None:
     parser.add_argument(name, action="store_true", help=text)
 
 
@@ -113,22 +115,24 @@ def common(parser: argparse.ArgumentParser, idle: bool = False) -> None:
 
 
 def own_task(parser: argparse.ArgumentParser) -> None:
-    text = "a task of your own: this class of this file, which is run"
+    text = "a task of your own: this class of this file, which is run (default: none)"
     parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
 
 
 def valid(parser: argparse.ArgumentParser) -> None:
-    text = "tables: this function of this file, which is run, gets a row as a list of words and says if it is valid"
+    text = "tables: a function that is given a row's words and says if it is valid; its file is run (default: none)"
     parser.add_argument("--valid", metavar="FILE.py:FUNCTION", help=text)
 
 
 def device(
-    parser: argparse.ArgumentParser, default: str = "auto", text: str = "auto, cpu, cuda, cuda:1 or mps"
+    parser: argparse.ArgumentParser, default: str = "auto", text: str = "auto, cpu, cuda, cuda:1 or mps (default auto)"
 ) -> None:
     parser.add_argument("--device", default=default, help=text)
 
 
-def batch(parser: argparse.ArgumentParser, text: str | None = "boards sampled together") -> None:
+def batch(
+    parser: argparse.ArgumentParser, text: str = "boards sampled together (default: as suits the device)"
+) -> None:
     parser.add_argument("--batch", type=at_least(1), help=text)
 
 
@@ -141,22 +145,31 @@ def steps_and_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed, default=0, help="seed of instances and noise (default 0)")
 
 
-def report(parser: argparse.ArgumentParser, text: str = "write the JSON report here") -> None:
-    flag(parser, "--json")
+def report(parser: argparse.ArgumentParser, text: str = "write the JSON report here (default: nowhere)") -> None:
+    flag(parser, "--json", "print the report as JSON")
     parser.add_argument("--out", type=path, help=text)
 
 
 def sampler(parser: argparse.ArgumentParser) -> None:
     steps_and_seed(parser)
     parser.add_argument("--sigma", type=real(0.0), help="noise scale of em and em-decay (default: as tuned)")
-    parser.add_argument("--tau-start", type=real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall")
-    parser.add_argument("--variance", type=real(0.0), default=1.0, help="factor on the rule's variance (Figure 11)")
+    parser.add_argument(
+        "--tau-start", type=real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall (default: as tuned)"
+    )
+    parser.add_argument(
+        "--variance", type=real(0.0), default=1.0, help="factor on the rule's variance, Figure 11 (default 1)"
+    )
     ahead = "tell the network the time this many steps ahead of the state's (default 0)"
     parser.add_argument("--ahead", type=real(0.0), default=0.0, help=ahead)
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
+    text = "confidence, remask: the likeliest symbols, and Gumbel noise of this scale in the order of cells"
+    parser.add_argument("--order-noise", type=real(0.0), help=f"{text} (default: symbols are drawn)")
     device(parser)
     batch(parser)
-    precision(parser, "of the network's products (auto: bf16 on a GPU, and in `solve` where the CPU has it; else fp32)")
+    precision(
+        parser,
+        "of the network's products (default auto: bf16 on a GPU, and in `solve` where the CPU has it; else fp32)",
+    )
 
 
 # What they mean
@@ -186,7 +199,7 @@ def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, reg
     """Tuned settings are for the steps that they were tuned with: EM decay diverges with far fewer."""
     tuned, steps = solver.tuning(rule, regime).get("steps"), solver.steps(args.steps)
     if tuned not in (None, steps) and args.sigma is None and not args.quiet:
-        print(f"letgo: {rule} was tuned for {tuned} steps, not {steps}; with others give --sigma", file=sys.stderr)
+        print(f"letgo: {rule} was tuned for {tuned} steps, not for {steps}; give --sigma for these", file=sys.stderr)
 
 
 def check_rows(solver: Solver, args: argparse.Namespace) -> None:

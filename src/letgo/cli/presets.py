@@ -9,7 +9,7 @@ from letgo.cli import options
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    options.flag(parser, "--json")
+    options.flag(parser, "--json", "all their settings, as JSON")
     options.common(parser)
 
 

@@ -14,15 +14,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="TABLE", help="table1, table5, ...; `--list` shows all")
     options.flag(parser, "--list", "what can be reproduced")
     options.flag(parser, "--quick", "DDPM and Tweedie, n = 16, pass@1: minutes on a CPU")
-    models = "holds run folders X, X-baseline, X.s1, ..."
+    models = "holds run folders X, X-baseline, X.s1, ... (default: the shipped models)"
     parser.add_argument("--models", type=options.path, metavar="FOLDER", help=models)
     options.device(parser)
     parser.add_argument("--count", type=options.boards, help="instances per cell (default: the paper's)")
     seeds = "training seeds (default 0,1,2, as far as trained)"
     parser.add_argument("--seeds", type=options.list_of(options.seed), help=seeds)
-    parser.add_argument("--tasks", type=options.list_of(str), help="only these tasks, e.g. sudoku,latin")
-    parser.add_argument("--rules", type=options.list_of(str), help="only these rules, e.g. ddpm,tweedie")
-    parser.add_argument("--data", action="append", metavar="[TASK=]PATH", help="Sudoku-Extreme's files, or TASK's")
+    parser.add_argument("--tasks", type=options.list_of(str), help="only these tasks, e.g. sudoku,latin (default: all)")
+    parser.add_argument("--rules", type=options.list_of(str), help="only these rules, e.g. ddpm,tweedie (default: all)")
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="[TASK=]PATH",
+        help="Sudoku-Extreme's files, or TASK's (default: generated where possible)",
+    )
     out, page = "the JSON (default results; quick: results/quick)", "write the page here (default docs/results.md)"
     parser.add_argument("--out", type=options.path, metavar="FOLDER", help=out)
     parser.add_argument("--page", type=options.path, metavar="FILE", help=page)

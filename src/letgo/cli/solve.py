@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from letgo.tasks import Problem
 
 FORMATS = """puzzles, one per word or line (docs/formats.md has an example of each):
-  sudoku, latin   the cells row by row, . 0 _ * - or x for a blank; in one line or as a
-                  grid of lines; spaces, commas, | and lines of -+|= only separate
+  sudoku, latin   the cells row by row, . 0 _ * - or x for a blank; in one line
+                  or as a grid; spaces, commas, | and lines of -+|= separate
   queens          one letter per row, the queen's column, . where unknown
   connectivity    the adjacency, rows of 0 and 1 joined by /
-  maze            rows joined by /: # wall, . open, S start, G goal; o is the path in an answer
+  maze            rows joined by /: # wall, . open, S start, G goal; an answer
+                  has o on its path
 Answers are printed one by one, in order; Ctrl-C keeps those that are there.
 """
 SHORT_TRIES = 48  # of a model that knows when it is sure of a board
@@ -38,8 +39,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = FORMATS, argparse.RawDescriptionHelpFormatter
     words = "a task or model, then puzzles; - reads them from standard input, none is an example"
     parser.add_argument("words", nargs="*", metavar="[NAME] [PUZZLE ...]", help=words)
-    parser.add_argument("--file", help="puzzles, one per line or as grids; .csv with a header; - for standard input")
-    parser.add_argument("--model", help=options.MODEL)
+    file = "puzzles, one per line or as grids; .csv with a header; - for standard input (default: the words)"
+    parser.add_argument("--file", help=file)
+    parser.add_argument("--model", help=f"{options.MODEL} (default: the task's)")
     parser.add_argument("--rule", help=f"{options.RULES} (default: tweedie, or confidence where masked)")
     tries = (
         "how often to try a puzzle (default 10); with --no-verify (default 1) until the network is sure of its board"
@@ -101,7 +103,7 @@ def _check_words(args: argparse.Namespace, name: str | None, puzzles: list[str])
 def _refuse_unreadable(file: str) -> None:
     """Say at once that there is nothing to read; PyTorch and the model come later."""
     if file == STDIN and sys.stdin is None:
-        raise LetgoError("standard input: it is closed; pipe the puzzles in, or name a file")
+        raise LetgoError("standard input is closed; pipe the puzzles in, or name a file")
     if file not in ("", STDIN) and not os.path.exists(file):
         raise LetgoError(f"{file}: no such file; check the path")
 

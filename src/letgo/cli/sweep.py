@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--processes", type=options.at_least(1, 4096), metavar="N", help=processes)
     options.flag(parser, "--dry-run", "list the cells and whether they are there, and stop")
     options.device(parser)
-    text = "a task of your own: this class of this file, which is run; it takes the preset's place"
+    text = "a task of your own: this class of this file, which is run; it takes the preset's place (default: none)"
     add("--task", dest="task_file", metavar="FILE.py:CLASS", help=text)
     options.flag(parser, "--json", "print the results as JSON")
     options.common(parser)

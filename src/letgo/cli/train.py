@@ -23,8 +23,13 @@ A_DAY = 86_400  # seconds
 def add(parser: argparse.ArgumentParser) -> None:
     add, whole = parser.add_argument, options.at_least(1)
     add("preset", nargs="?", metavar="PRESET", help="`letgo presets` lists them; none with --task or a table")
-    add("--out", type=options.path, metavar="RUN", help="the run folder; repeat the command to resume")
-    add("--init", metavar="M", help="start from this model's weights instead of random ones")
+    add(
+        "--out",
+        type=options.path,
+        metavar="RUN",
+        help="the run folder; repeat the command to resume (needed but for --dry-run)",
+    )
+    add("--init", metavar="M", help="start from this model's weights (default: random ones)")
     data = "training instances: .npz, .csv(.gz), a folder, or hub (default: generated); without a preset a table of "
     add(
         "--data", help=f"{data}your own, a valid configuration per row: .csv .txt .npy .npz .parquet (docs/own-data.md)"
@@ -65,7 +70,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["auto", "bf16", "fp32"],
         help="of the network's products; auto (default): bf16 on a GPU, fp32 elsewhere",
     )
-    add("--boards", type=options.boards, help="how many instances to generate, where no --data is given")
+    add(
+        "--boards",
+        type=options.boards,
+        help="how many instances to generate where no --data is given (default: the preset's)",
+    )
     options.flag(parser, "--symmetries", "mazes: each in its 8 turns and reflections")
     add(
         "--simple-weight",
@@ -85,7 +94,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="instances that choose between EMA and raw weights (default 64, on a GPU 512; 0: keep EMA)",
     )
     add("--log-every", type=whole, default=100, help="steps between lines of metrics.jsonl (default 100)")
-    log = "metrics also as RUN/metrics.csv or for TensorBoard (the package of that name), beside metrics.jsonl"
+    log = "metrics as RUN/metrics.csv or for TensorBoard (that package), too (default: in metrics.jsonl alone)"
     add("--log", choices=["csv", "tensorboard"], help=log)
     options.flag(parser, "--plain", "no compilation, no CUDA graph")
     options.flag(parser, "--dry-run", "print the configuration and stop")

@@ -22,18 +22,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     rules = "em or em-decay; with --belief any rule (default: the model's best)"
     parser.add_argument("--rule", help=rules)
     options.flag(parser, "--belief", "find the self-likelihood from which on the network is sure of a board")
-    parser.add_argument("--regime", help="settings of another than the first are kept apart, for the model as it is")
+    parser.add_argument(
+        "--regime", help="clue regime; settings of another than the first are kept apart (default: the first)"
+    )
     parser.add_argument("--count", type=options.boards, default=500, help="validation instances (default 500)")
     options.steps_and_seed(parser)
     sigmas, tau_starts = options.list_of(options.real(0.0)), options.list_of(options.real(0.0, 1.0))
-    parser.add_argument("--sigmas", type=sigmas, help="values to try, e.g. 0.05,0.1,0.2")
-    parser.add_argument("--tau-starts", type=tau_starts, help="values to try, e.g. 0.6,0.7,0.8")
+    parser.add_argument(
+        "--sigmas", type=sigmas, help="values to try, e.g. 0.05,0.1,0.2 (default: those for the rule and its steps)"
+    )
+    parser.add_argument("--tau-starts", type=tau_starts, help="values to try (default 0.6,0.7,0.8)")
     options.flag(parser, "--as-is", "tune the weights that RUN has; pick no checkpoint by Euler")
-    parser.add_argument("--data", help="validation instances: a file, a folder with valid.csv, or hub")
+    parser.add_argument(
+        "--data", help="validation instances: a file, a folder with valid.csv, or hub (default: generated)"
+    )
     options.device(parser)
     options.flag(parser, "--plain", "no compilation")
-    options.batch(parser, None)
-    options.report(parser, "write here instead of RUN/tune-RULE.json and leave RUN as it is")
+    options.batch(parser)
+    options.report(parser, "write here and leave RUN as it is (default RUN/tune-RULE.json)")
     options.own_task(parser)
     options.common(parser)
 
@@ -63,10 +69,10 @@ def _refuse_to_store(name: str) -> None:
     from letgo.runs import locate, own_name, shipped
 
     if own_name(name) in shipped() or name.startswith("hub:"):
-        raise LetgoError(f"'{name}' is no run folder, and its settings stay as they are; give --out FILE")
+        raise LetgoError(f"'{name}' keeps the settings it came with; write yours to a file, with --out FILE")
     folder, step = locate(name)
     if step is not None:
-        raise LetgoError(f"{folder} would take the settings of its step {step} for those of its model; give --out FILE")
+        raise LetgoError(f"settings of step {step} would be kept as those of {folder}'s last step; give --out FILE")
 
 
 def _tune_all(args: argparse.Namespace) -> int:
@@ -121,7 +127,7 @@ def _tune_belief(args: argparse.Namespace, solver: Solver, problem: Problem, reg
     from letgo.tune import find_sure
 
     if len(args.runs) > 1:
-        raise LetgoError("--belief is of one run; name one")
+        raise LetgoError("--belief measures one run; name one")
     solver.check_belief()
     table = find_sure(solver, problem, solver.sampler(args.rule, args.steps), args.seed, args.batch)
     table["command"] = args.command_line

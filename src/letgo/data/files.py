@@ -68,7 +68,7 @@ def regular_file(path: FilePath, most: int | None = None) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise LetgoError(f"{place(path)}: not a regular file; save it to one, or pipe puzzles in with '-'")
     if most is not None and status.st_size > most:
-        raise LetgoError(f"{place(path)}: {status.st_size:,} bytes, where at most {most:,} are expected; name another")
+        raise LetgoError(f"{place(path)}: {status.st_size:,} bytes, and at most {most:,} are read; name another file")
     return status.st_size
 
 
@@ -128,7 +128,7 @@ def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
     with _faults_of(path):
         standard = str(path) == STDIN
         if standard and sys.stdin is None:
-            raise LetgoError(f"{place(path)}: it is closed; pipe the puzzles in, or name a file")
+            raise LetgoError(f"{place(path)} is closed; pipe the puzzles in, or name a file")
         size = 0 if standard else regular_file(path)
         raw = sys.stdin.buffer if standard else Path(path).open("rb")  # noqa: SIM115 (closed below)
         try:

@@ -156,7 +156,7 @@ class Source:
             count = min(count, len(rows))  # held-out rows may be few
         if len(rows) < count:
             raise LetgoError(
-                f"{self.data} holds {len(rows)} instances, fewer than --count {count}; say --count {len(rows)}"
+                f"{self.data} holds {len(rows)} instances, fewer than --count {count}; give --count {len(rows)}"
             )
         if explicit:
             self.check_rows(regime, rows)
@@ -276,7 +276,7 @@ class Graphs(Source):
     def check_rows(self, regime: str, rows: Problem) -> None:
         nodes = isqrt(rows.solution.shape[1])
         if regime not in ("train", str(nodes)):
-            raise LetgoError(f"{self.data} holds graphs of {nodes} nodes, not of {regime}; say --regime {nodes}")
+            raise LetgoError(f"{self.data} holds graphs of {nodes} nodes, not of {regime}; give --regime {nodes}")
 
 
 def split_file(folder: Path, split: str) -> Path | None:

@@ -94,7 +94,7 @@ class TableRows(Source):
 
     def check_tuning(self) -> None:
         if not self.task.has_rules:
-            raise LetgoError("settings are tuned by the rows that obey the rules; give --valid FILE.py:FUNCTION")
+            raise LetgoError("tuning counts the rows that are valid; say which are with --valid FILE.py:FUNCTION")
         super().check_tuning()
 
     def remark(self, regime: str | None) -> str:
@@ -354,9 +354,16 @@ def _parquet(path: str) -> tuple[tuple[str, ...], Iterator[Texts]]:
         table = parquet.ParquetFile(path)
     except (OSError, ArrowInvalid) as fault:
         raise LetgoError(f"{place(path)}: not a Parquet file ({str(fault).splitlines()[0]})") from None
-    batches = (batch.to_pylist() for batch in table.iter_batches(AT_ONCE))
-    rows = (["" if v is None else str(v) for v in row.values()] for batch in batches for row in batch)
-    return tuple(table.schema_arrow.names), rows
+
+    def rows() -> Iterator[Texts]:
+        try:
+            for batch in table.iter_batches(AT_ONCE):
+                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield ["" if value is None else str(value) for value in row]
+        except (OSError, ArrowInvalid) as fault:  # pages are unpacked one by one
+            raise LetgoError(f"{place(path)}: damaged ({str(fault).splitlines()[0]}); write it again") from None
+
+    return tuple(table.schema_arrow.names), rows()
 
 
 def _order(value: str) -> tuple[bool, float, str]:

@@ -92,7 +92,7 @@ class PackedTransformer:
         x = self.through_blocks(entered)
         for _ in range(network.turns - 1):
             x = self.through_blocks(entered + network.again(x))
-        return network.read(x).softmax(-1)
+        return network.answer(x_t, t, network.read(x))
 
     def through_blocks(self, x: Tensor) -> Tensor:
         batch, x = len(x), x.flatten(0, 1)

@@ -84,4 +84,4 @@ class FastTransformer(nn.Module):
                 state = entered + core_norm(y.float(), w["again.weight"], w["again.bias"], boards * cells)
         if every_turn:
             return torch.stack(answers, 1)
-        return (answers[-1].float().softmax(-1) if looped else net.answer(x_t, t, answers[-1])).to(x_t.dtype)
+        return net.answer(x_t, t, answers[-1]).to(x_t.dtype)

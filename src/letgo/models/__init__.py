@@ -10,6 +10,7 @@ from torch import Tensor
 from letgo.models.looped import LoopedTransformer
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
+from letgo.models.velocity import VelocityTransformer
 from letgo.registry import Entry
 
 
@@ -30,6 +31,7 @@ def positions_of(task: Any) -> Tensor:
 # Each is given the size of a cell's state, the task, and the configuration's network_options.
 NETWORKS: dict[str, Entry] = {
     "transformer": build_transformer,
+    "velocity": lambda dim, task, **options: VelocityTransformer(dim, positions_of(task), **options),
     "looped": build_looped,
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
     "categorical": "letgo.discrete:categorical",

@@ -54,4 +54,7 @@ class LoopedTransformer(Transformer):
     def forward(self, x_t: State, t: Time, context: Tensor | None = None, every_turn: bool = False) -> State | Logits:
         """Return x0_hat or, for the loss, the logits of every turn."""
         logits = self.logits(x_t, t)
-        return logits if every_turn else logits[:, -1].softmax(-1).to(x_t.dtype)
+        return logits if every_turn else self.answer(x_t, t, logits[:, -1]).to(x_t.dtype)
+
+    def answer(self, x_t: State, t: Time, raw: State) -> State:
+        return raw.float().softmax(-1)

@@ -138,7 +138,7 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
         foot = f"[All results](../{page.name}). Commands: `letgo reproduce {e.name} --commands`."
         picture = [f"![{e.title}](../assets/{e.name}.svg)"] if e.plot and e.plot.points(results) else []
         drawn = [p for p in e.pictures if p.reports(results.store)]
-        picture += [f"![{p.analysis}](../assets/analysis/{p.name}.svg)" for p in drawn]
+        picture += [f"![{p.analysis}](../assets/analysis/{p.name}.png)" for p in drawn]
         text = "\n\n".join([f"# {e.title}", *picture, e.show(results), foot])
         texts[page.with_suffix("") / f"{e.name}.md"] = f"{text}\n"
     if readme is not None and readme.is_file():

@@ -9,12 +9,12 @@ from typing import Any
 
 from letgo.analysis import analysis_of
 from letgo.analysis.drawing import draw
-from letgo.analysis.study import Wish, run_analysis
+from letgo.analysis.study import Wish, run_analysis, write_report
 from letgo.presets import PRESETS
 from letgo.reproduce.measure import Session
 from letgo.reproduce.results import Results
 from letgo.reproduce.store import Report, Store
-from letgo.runs import read_json, write_json
+from letgo.runs import read_json
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Picture:
         return [read_json(file) for file in self.files(store).values() if file.is_file()]
 
     def draw(self, store: Store, folder: Path) -> list[Path]:
-        return draw(self.reports(store), folder / self.name, ("svg",))
+        return draw(self.reports(store), folder / self.name, ("png",))
 
 
 def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) -> str:
@@ -91,7 +91,7 @@ def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None
     solver = session.solver(where) if where else None
     report = run_analysis(analysis, solver, wish, lambda label: session.progress(f"{picture.stem(model)}, {label}"))
     own: dict[str, Any] = {"model": model} if model else {}
-    write_json(file, {**report, **own, "command": command})
+    write_report(file, {**report, **own, "command": command})
     session.say(f"{file.stem}:\n{analysis.tell(report)}")
 
 

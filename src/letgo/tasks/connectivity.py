@@ -153,7 +153,7 @@ def components(joined: Int[Tensor, "1 n n"]) -> list[list[int]]:
 
 def _adjacency(problem: Problem) -> Adjacency:
     if problem.context is None:
-        raise LetgoError("a connectivity problem without its graph: the adjacency belongs into its `context`")
+        raise LetgoError("a connectivity problem needs its graph: put the adjacency into its `context`")
     return problem.context
 
 

@@ -46,7 +46,9 @@ def tensorboard_log() -> Callable[[Run, int, dict[str, float]], None]:
     writers: dict[Path, Any] = {}
 
     def log(run: Run, step: int, metrics: dict[str, float]) -> None:
-        writer = writers.setdefault(run.folder, SummaryWriter(str(run.folder / "tensorboard")))
+        if run.folder not in writers:  # each writer has a file of its own
+            writers[run.folder] = SummaryWriter(str(run.folder / "tensorboard"))
+        writer = writers[run.folder]
         for name, value in metrics.items():
             writer.add_scalar(name, value, step)
         writer.flush()

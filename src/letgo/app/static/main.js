@@ -11,10 +11,11 @@ import { Race } from "./race.js";
 import { Run } from "./run.js";
 import { body, fresh, raceKey, read, runKey, sameBoards, settle, stepsOf, write } from "./setting.js";
 import { makeSpark } from "./spark.js";
+import { Attempts, sureKey } from "./sure.js";
 import { card, state } from "./state.js";
 import * as story from "./story.js";
 import { Tour } from "./tour.js";
-import { broken, chance, sideName, verdict } from "./words.js";
+import { broken, measured, sideName, verdict } from "./words.js";
 
 const SIDES = [0, 1], CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const page = { examples: [], boards: [], drawn: null, sparks: [], check: null, version: 0, models: new Map(), recording: null, wanted: null, arrived: null };
@@ -40,6 +41,7 @@ function change(patch, { focus = null, typed = false, linked = false } = {}) {
   state.setting = next;
   if (state.run && state.run.key !== runKey(next, state.models)) endRun();
   if (state.race && state.race.key !== raceKey(next, state.models)) endRace();
+  if (state.sure && state.sure.key !== sureKey(next)) endSure();
   if (!state.run && !("run" in patch)) next.run = false;
   if (moved) { page.version += 1; page.models.set(card().title, next.model); }
   problem("");
@@ -63,6 +65,11 @@ function endRace() {
   state.race = state.setting.race = null;
 }
 
+function endSure() {
+  state.sure.stream?.abort();
+  state.sure = state.setting.sure = null;
+}
+
 // ---- what follows from the state
 
 function render(focus, typed) {
@@ -83,6 +90,7 @@ function render(focus, typed) {
   renderPuzzle(focus);
   renderRun();
   renderRace();
+  renderSure();
 }
 
 /** The editor and both boards, made anew where the puzzle or the model has changed. */
@@ -111,7 +119,7 @@ function renderRun() {
   byId("run").textContent = live ? "Stop" : "Run";
   byId("progress").value = run ? run.reached / run.steps : 0;
   if (!run) status(state.ready ? "Ready." : "Loading the models …");
-  else if (run.recorded) status(`Recorded: ${run.setting.model}, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are still loading."}`);
+  else if (run.recorded) status(`Recorded, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are loading."}`);
   else status({
     waiting: "Waiting for a place …", sampling: `Sampling: step ${run.reached} of ${run.steps}`,
     done: `Sampled ${run.steps} steps with each rule.`, stopped: `Stopped after ${run.reached} of ${run.steps} steps.`,
@@ -121,7 +129,7 @@ function renderRun() {
 }
 
 function renderRace() {
-  const { race } = state, live = race?.state === "waiting" || race?.state === "racing";
+  const { race } = state, live = Boolean(race?.stream);
   const roots = race ? race.lanes.map((lane) => lane.root) : [], holder = byId("race-lanes");
   if (holder.children.length !== roots.length || roots.some((root, i) => holder.children[i] !== root)) holder.replaceChildren(...roots);
   byId("race").textContent = live ? "Stop the race" : "Start the race";
@@ -130,8 +138,7 @@ function renderRace() {
   for (const i of SIDES) byId(`share-${i}`).textContent = race?.told(i) ?? "";
   const names = SIDES.map((i) => sideName(state.setting, i)), told = race && SIDES.map((i) => race.told(i));
   const example = page.examples.find((one) => exampleKey(one) === runKey({ ...state.setting, seed: one.seed }, state.models));
-  const share = (i) => `${names[i]} ${chance(example.shares[i].value)}`;
-  byId("measured").textContent = example ? `Chosen to show the gap. Over ${example.shares[0].n.toLocaleString("en")} such boards: ${share(0)}, ${share(1)} valid.` : "";
+  byId("measured").textContent = measured(example, names);
   if (document.activeElement !== byId("chosen")) byId("chosen").value = example?.title ?? "";
   byId("race-vary").value = state.setting.vary;
   byId("answer").textContent = told?.every(Boolean) ? `${names[0]} ${told[0]}; ${names[1]} ${told[1]}.` : "Run shows one seed; the race below shows how often each side ends in a valid board.";
@@ -139,8 +146,8 @@ function renderRace() {
 }
 
 function exampleKey({ model, puzzle, sides, seed }) {
-  if (!state.models.some((m) => m.name === model)) return null;
-  return runKey(settle({ ...fresh(), model, puzzle, sides, seed }, state.models), state.models);
+  const own = state.models.find((m) => m.name === model);
+  return own ? runKey(settle({ ...fresh(), model, puzzle: puzzle ?? own.example.puzzle, sides, seed }, state.models), state.models) : null;
 }
 
 /** What a race will take, before it starts. */
@@ -405,6 +412,48 @@ function watch(result) {
   byId("stage").scrollIntoView({ block: "start" });
 }
 
+// ---- until it is sure
+
+const FRAME = 40, PAUSE = 900; // milliseconds that a step and the board of a try stay in sight, at least
+
+function renderSure() {
+  const { sure } = state, live = Boolean(sure?.stream), holder = byId("sure-show");
+  byId("until").hidden = card().sure == null;
+  byId("sure-start").textContent = live ? "Stop" : "Try until sure";
+  byId("sure-status").textContent = sure?.told ?? "";
+  if (holder.firstChild !== (sure?.root ?? null)) holder.replaceChildren(...(sure ? [sure.root] : []));
+}
+
+async function trySure() {
+  if (state.sure?.stream) return state.sure.stream.abort();
+  let tries, seed;
+  try { [tries, seed] = [wholeNumber("sure-tries", "Tries"), wholeNumber("seed", "Seed")]; } catch (error) { byId("sure-status").textContent = error.message; return; }
+  if (state.sure) endSure();
+  change({ seed, sure: tries });
+  await page.checked;
+  if (state.check?.detail) { byId("sure-status").textContent = state.check.detail; return; }
+  const { setting } = state, chosen = card(), given = clues(chosen, setting.puzzle)?.map((clue) => clue !== null);
+  const sure = (state.sure = new Attempts(sureKey(setting), chosen, setting.puzzle, given, tries));
+  sure.stream = new AbortController();
+  renderSure();
+  try {
+    const { model, puzzle } = setting;
+    for await (const [name, data] of stream("/api/until-sure", { model, puzzle, seed, tries }, sure.stream.signal)) {
+      sure.take(name, data);
+      if (state.sure !== sure) return;
+      byId("sure-status").textContent = sure.told;
+      const wait = name === "frame" ? FRAME : name === "try" && !data.sure ? PAUSE : 0;
+      if (wait && !CALM.matches) await new Promise((go) => setTimeout(go, wait));
+    }
+  } catch (error) {
+    sure.state = "stopped";
+    if (error.name !== "AbortError" && state.sure === sure) problem(error.message);
+  } finally {
+    sure.stream = null;
+    if (state.sure === sure) renderSure();
+  }
+}
+
 // ---- wiring
 
 function chooseModel(name) {
@@ -424,12 +473,15 @@ function chooseTask(title) {
 function chooseExample(title) {
   const example = page.examples.find((one) => one.title === title);
   if (!example) return;
-  const { model, puzzle, sides, seed } = example;
+  const { model, puzzle, sides, seed, sure } = example;
   state.undo = [];
-  change({ model, puzzle, sides, seed, steps: null, vary: "seeds", race: null });
+  change({ model, puzzle: puzzle ?? state.models.find((m) => m.name === model).example.puzzle, sides, seed, steps: null, vary: "seeds", race: null });
   byId("seed").value = seed;
   byId("steps").value = steps();
-  start();
+  if (byId("stage").getBoundingClientRect().bottom < 300) byId("stage").scrollIntoView(); // where the form stands below the boards
+  if (!sure) return start();
+  byId("sure-tries").value = sure;
+  trySure();
 }
 
 function listenToTheForm(on) {
@@ -463,6 +515,7 @@ function listenToTheStage(on) {
   on("run", "click", () => (state.run?.stream && ["waiting", "sampling"].includes(state.run.state) ? stopRun() : start()));
   on("race", "click", startRace);
   on("race-count", "input", renderCost);
+  on("sure-start", "click", trySure);
   on("race-vary", "change", (e) => change({ vary: e.target.value, race: null }));
   for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => change({ view: input.value }));
   on("play", "click", () => (player.playing ? player.pause() : player.play()));
@@ -501,10 +554,11 @@ function restore(linked) {
     const others = linked.sides.map((side) => side.rule).filter(Boolean).length ? " Nothing of the link was opened." : "";
     return problem(`The link asks for the model '${linked.model}', which this server does not offer.${others}`);
   }
-  const { example, steps: usual } = chosen, { run, race } = linked;
-  change({ ...linked, puzzle: tidy(chosen, linked.puzzle ?? example.puzzle), seed: linked.seed ?? example.seed, steps: linked.steps === usual ? null : linked.steps, run: false, race: null });
+  const { example, steps: usual } = chosen, { run, race, sure } = linked;
+  change({ ...linked, puzzle: tidy(chosen, linked.puzzle ?? example.puzzle), seed: linked.seed ?? example.seed, steps: linked.steps === usual ? null : linked.steps, run: false, race: null, sure: null });
   for (const id of ["steps", "seed"]) byId(id).value = id === "steps" ? steps() : state.setting.seed;
   if (race) { byId("race-count").value = race.count; state.setting.race = race; startRace(); }
+  if (sure && chosen.sure != null) { byId("sure-tries").value = Math.min(sure, byId("sure-tries").max); trySure(); }
   if (run) start();
 }
 
@@ -526,6 +580,7 @@ function showStory() {
     if (state.race !== race) return;
     for (const side of SIDES) race.take("result", results[side][i]);
     if (i + 1 < race.count) { if (CALM.matches) turn(i + 1); else setTimeout(turn, 120, i + 1); } else race.take("done", {});
+    race.share = (i + 1) / race.count;
     race.words = `Recorded: ${race.results} boards, seeds ${race.seed} to ${race.seed + race.count - 1}.`;
     renderRace();
   };
@@ -552,6 +607,7 @@ async function open() {
     byId("version").textContent = `letgo ${health.version}.`;
     byId("steps").max = health.limits.steps;
     byId("race-count").max = health.limits.seeds;
+    byId("sure-tries").max = health.limits.tries;
     if (!list.models.length) throw new Error(`This server has no models. Start it with \`letgo app --model RUN\`. ${failed}`);
     begin(list, linked);
     if (failed) problem(failed);

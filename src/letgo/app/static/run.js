@@ -5,7 +5,8 @@ const ILLEGAL = 99;
 /** One character per cell: a symbol, or a certainty from 0 to 35. */
 const digits = (text) => Array.from(text, (c) => (c === "?" ? ILLEGAL : parseInt(c, 36)));
 
-function decode(data, before, given) {
+/** A frame as it is drawn; `before` is the one of the step before. */
+export function decode(data, before, given) {
   const cells = data.x.length;
   const marks = (list) => { const m = new Uint8Array(cells); for (const i of list) m[i] = 1; return m; };
   const p = digits(data.p), since = new Uint16Array(cells);

@@ -20,6 +20,7 @@ export const SETTINGS = {
   variance: { label: "variance ×", min: 0, max: 16, step: "any" },
   ahead: { label: "steps ahead", min: 0, max: 100, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },
+  order_noise: { label: "order noise", min: 0, max: 16, step: "any" },
 };
 export const VIEWS = ["p", "heat", "marks", "x", "both"];
 const SIDES = ["a", "b"];
@@ -52,7 +53,7 @@ export const raceKey = (setting, models) =>
 export const runKey = (setting, models) =>
   JSON.stringify([setting.model, setting.sides, setting.puzzle, stepsOf(setting, models), setting.seed]);
 
-export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: "p", run: false, race: null, vary: "seeds" });
+export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: "p", run: false, race: null, vary: "seeds", sure: null });
 
 /** From the address; what it does not say is left as `fresh` has it. */
 export function read(hash) {
@@ -63,6 +64,7 @@ export function read(hash) {
   setting.run = query.get("run") === "1";
   const race = /^(\d+)@(\d+)$/.exec(query.get("race") ?? "");
   if (race) setting.race = { count: Number(race[1]), seed: Number(race[2]) };
+  if (/^\d+$/.test(query.get("sure") ?? "")) setting.sure = Number(query.get("sure"));
   if (query.get("vary") === "puzzles") setting.vary = "puzzles";
   SIDES.forEach((side, i) => {
     if (query.get(side)) setting.sides[i].rule = query.get(side);
@@ -89,6 +91,7 @@ export function write(setting, models) {
   if (setting.view !== "p") query.set("view", setting.view);
   if (setting.vary !== "seeds") query.set("vary", setting.vary);
   if (setting.race) query.set("race", `${setting.race.count}@${setting.race.seed}`);
+  if (setting.sure) query.set("sure", setting.sure);
   if (setting.run) query.set("run", "1");
   return "#" + query;
 }

@@ -7,6 +7,7 @@ export const state = {
   check: null, // what the server makes of the puzzle; null while it is being asked
   run: null, // the Run on show, recorded or live
   race: null, // the Race on show
+  sure: null, // the Attempts on show
   undo: [], // puzzles that were there before
   cell: null, // the cell that is followed
   tour: null, // which step of the tour is shown

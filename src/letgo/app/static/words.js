@@ -45,6 +45,14 @@ function wrong(run, { cell, clue, symbol }, check) {
   return ` It is wrong: the only solution has ${right} there.`;
 }
 
+/** What a chosen example was chosen for, beside the shares over many boards; nothing where none were measured. */
+export function measured(example, names) {
+  if (!example?.shares) return "";
+  const [first, second] = example.shares, n = first.n.toLocaleString("en");
+  if (example.sure) return `Chosen because it takes several tries. Of ${n} such puzzles this network, trying until it is sure, solves ${String(Number(first.value.toFixed(4))).replace(/^0/, "")}; it was sure of a wrong board in ${Math.round(second.value * second.n)}.`;
+  return `Chosen to show the gap. Over ${n} such boards: ${names[0]} ${chance(first.value)}, ${names[1]} ${chance(second.value)} valid.`;
+}
+
 export function verdict(run, side, check) {
   const { valid, violations, first_valid, steps, seconds, calls } = run.verdicts[side];
   const hopeless = !valid && check?.solutions === 0;
