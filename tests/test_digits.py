@@ -82,7 +82,7 @@ def test_a_run_says_where_its_digits_come_from_and_how_well_they_are_read(run: P
 def test_every_verb_knows_a_model_of_digits(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["evaluate", str(run), "--rule", "ddpm", "--count", "5", "--json", "--quiet"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["count"], report["task"]) == (5, "sudoku")
+    assert (report["count"], report["task"], report["digits"]) == (5, "sudoku", "mnist")
     assert main(["solve", str(run), ".1..3......2..3.", "--tries", "1", "--quiet"]) in (0, 1)
     assert main(["generate", str(run), "--count", "2", "--quiet"]) == 0
     assert all(len(line) == 16 for line in capsys.readouterr().out.split()[-2:])

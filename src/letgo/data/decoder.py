@@ -20,7 +20,7 @@ from letgo.models.decoder import DigitDecoder
 from letgo.progress import doing
 from letgo.tasks.task import Task, identities
 
-STEPS, LARGE_STEPS = {8: 6_000}, 3_000  # of batches of 128, by the size of an image
+STEPS, LARGE_STEPS = {8: 5_000}, 3_000  # of batches of 128, by the size of an image
 BATCH, RATE = 128, 2e-3
 MOST_EPOCHS = 200  # of few digits
 CEILING = 2_000  # boards
