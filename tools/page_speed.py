@@ -39,13 +39,13 @@ def visit(browser: Browser, address: str) -> dict[str, float]:
     page = context.new_page()
     page.add_init_script(COUNT)
     page.goto(address)
-    page.wait_for_function("document.getElementById('play').classList.contains('playing')")
+    page.locator("#play.playing").wait_for()
     begun = page.evaluate("performance.now()")
     page.wait_for_timeout(1000 * PLAYED)
     drawn = page.evaluate(
         "([from, to]) => frames_.filter((at) => at >= from && at < to)", [begun, begun + 1000 * PLAYED]
     )
-    page.wait_for_function("!document.getElementById('task').disabled")
+    page.locator("#task:enabled").wait_for()
     told = {
         "first_paint_s": page.evaluate(PAINT),
         "bytes": page.evaluate(WIRE),

@@ -66,6 +66,117 @@ def test_ten_seconds_after_opening_the_question_and_both_shares_are_there_withou
         assert boards(page) == final
 
 
+def test_all_that_the_page_ever_fetches_is_small(plain):
+    """Every file of the page as it is sent, with the recording and the list of models: less than 200 kB."""
+    import gzip
+    from urllib.request import Request, urlopen
+
+    total = 0
+    for path in ["api/models", "api/health", *(file.name for file in STATIC.iterdir())]:
+        with urlopen(Request(f"{plain}/{path}", headers={"Accept-Encoding": "gzip"})) as answer:
+            body, headers = answer.read(), len(str(answer.headers))
+            total += len(body) + headers
+        if path.endswith((".js", ".json", ".css", ".html")):
+            assert gzip.decompress(body) == (STATIC / path).read_bytes()
+    assert total < 200_000
+
+
+def test_a_cell_darkens_while_it_holds_and_the_curves_have_their_own_scale(browser, plain):
+    story = json.loads((STATIC / "story.json").read_text())
+    with watched(browser, reduced_motion="reduce") as page:
+        page.goto(plain)
+        sees(page, "#puzzle-message", "21 clues.")
+        assert page.locator("input[value=p]").is_checked()  # the proposal is the first view
+        page.fill("#scrub", "150")
+        frames = story["frames"][0][:150]
+        for i, ground in enumerate(
+            page.locator("#board-0 .cell").evaluate_all("all => all.map((e) => e.className.baseVal)")
+        ):
+            held = next((k for k, frame in enumerate(frames[::-1]) if frame["p"][i] != frames[-1]["p"][i]), 150) - 1
+            sure = min(7, int(int(frames[-1]["pc"][i], 36) / 4.5))
+            if "clue" not in ground:
+                assert f"t{min(sure + 1, 7, 16 * held // 200)}" in ground.split()
+        for view, name in (("p", "pbad"), ("x", "xbad")):
+            page.check(f"input[value={view}]", force=True)
+            page.fill("#scrub", "200")
+            highest = max(len(frame[name]) for frames in story["frames"] for frame in frames)
+            for side in (0, 1):
+                drawn = re.findall(r"([\d.]+) ([\d.]+)", page.get_attribute(f"#spark-{side} .curve", "d"))
+                counts = [len(frame[name]) for frame in story["frames"][side]]
+                assert [40 - 37 * count / highest for count in counts] == pytest.approx(
+                    [float(y) for _, y in drawn], abs=0.01
+                )
+        minds = page.get_attribute("#spark-1 .minds", "d").count("M")
+        proposals = [frame["p"] for frame in story["frames"][1]]
+        assert minds == sum(a != b for a, b in pairwise(proposals))
+
+
+def test_a_symbol_is_called_wrong_only_where_there_is_one_solution(browser, plain):
+    """A puzzle with one solution that the plain network breaks, from a few seeds, and then one with several."""
+    from letgo.tasks import get
+
+    task, only = get("sudoku"), ".......39.....1..5..3.5.8....8.9...6.7...2...1..4.......9.8..5..2....6..4..7....."
+    found, wrong = task.solutions(task.parse(only), 2, 5.0), 0
+    assert found is not None
+    assert len(found) == 1
+    solution = task.format(found, task.parse(only))[0]
+    with watched(browser, reduced_motion="reduce") as page:
+        page.goto(f"{plain}/#model=sudoku-baseline&puzzle={only}&a=ddim&b=ddpm&steps=12&seed=0&run=1")
+        sees(page, "#solutions", "Exactly one solution.")
+        for seed in range(1, 5):
+            for side in (0, 1):
+                sees(page, f"#verdict-{side} b", re.compile("Broken"))
+                reason = page.inner_text(f"#verdict-{side} strong")
+                early = re.search(r"the (\d) at r(\d)c(\d) it clashes with has stood", reason)
+                right = solution[9 * int(early[2]) + int(early[3]) - 10] if early else ""
+                told = bool(early) and right != early[1]
+                assert (f"It is wrong: the only solution has {right} there." in reason) == told
+                assert ("It is wrong" in reason) == told
+                wrong += told
+            page.fill("#seed", str(seed))
+            page.click("#run")
+        assert wrong > 0
+        page.click("#example")
+        sees(page, "#solutions", "More than one solution.")
+        page.fill("#steps", "2")
+        page.click("#run")
+        sees(page, "#verdict-0 b", re.compile("Broken"))
+        assert "It is wrong" not in page.inner_text("#verdict-0")
+
+
+def test_a_race_says_what_it_will_cost(browser, address):
+    with watched(browser, reduced_motion="reduce") as page:
+        page.goto(address)
+        choose_mini(page)
+        page.fill("#steps", "12")
+        page.fill("#race-count", "5")
+        sees(page, "#race-cost", "10 boards, 120 network calls.")
+        page.select_option("#rule-1", "heun")  # two calls a step
+        sees(page, "#race-cost", "10 boards, 180 network calls.")
+        run(page)
+        sees(
+            page,
+            "#race-cost",
+            re.compile(r"^10 boards, 180 network calls: about [\d.]+ s at the pace of the last run\.$"),
+        )
+
+
+def test_the_reference_names_every_route_and_event(browser, plain):
+    from letgo.app.schemas import EVENTS
+
+    with watched(browser) as page:
+        page.goto(f"{plain}/docs")
+        page.locator(".route").first.wait_for()
+        text = page.inner_text("main")
+        for route in ("solve", "trajectory", "race", "until-sure", "check", "puzzle", "models", "health"):
+            assert f"/api/{route}" in text
+        for name in EVENTS:
+            assert re.search(rf"\b{name}\b", text), name
+        assert page.evaluate(
+            "performance.getEntriesByType('resource').every((e) => e.name.startsWith(location.origin))"
+        )
+
+
 def test_the_story_is_what_the_shipped_model_does(plain):
     """The recorded steps again, from the library; the first half of them, because rounding may differ between CPUs."""
     import letgo
@@ -184,37 +295,70 @@ def test_what_is_taken_away_works_elsewhere(browser, address, tmp_path):
         sees(page, ".now", re.compile("step [2-9] of 12"))
 
 
-def test_axe_finds_nothing(browser, plain):
+def clean(page: Any, where: str) -> None:
+    """Axe has nothing to say of what is on show."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python").Axe()
+    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert [(where, one["id"], one["nodes"][0]["html"][:120]) for one in found] == []
 
-    def clean(page: Any, where: str) -> None:
-        found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
-        assert [(where, one["id"], one["nodes"][0]["html"][:120]) for one in found] == []
 
-    for scheme in ("light", "dark"):
-        with watched(browser, color_scheme=scheme, reduced_motion="reduce") as page:
-            page.goto(plain)
-            sees(page, "#puzzle-message", "21 clues.")
-            clean(page, f"{scheme} opening")
-            page.click("#tour-start")
-            clean(page, f"{scheme} tour")
-            page.click("#tour-end")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)])
+def test_axe_finds_nothing(browser, plain, scheme, width):
+    with watched(
+        browser, color_scheme=scheme, reduced_motion="reduce", viewport={"width": width, "height": 900}
+    ) as page:
+        page.goto(plain)
+        sees(page, "#puzzle-message", "21 clues.")
+        clean(page, "opening")
+        page.click("#tour-start")
+        clean(page, "tour")
+        page.click("#tour-end")
+        for view in ("p", "heat", "x", "both"):
+            page.check(f"input[value={view}]", force=True)
             for step in ("40", "110"):
                 page.fill("#scrub", step)
-                clean(page, f"{scheme} step {step}")
-            choose_mini(page)
-            run(page)
-            page.locator("#board-0 svg").click(position={"x": 30, "y": 30})
-            page.locator("#cell-sides .figures").first.wait_for()
-            page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-            clean(page, f"{scheme} cell")
-            page.fill("#puzzle", "11..............")
-            sees(page, "#puzzle-message", re.compile("clash"))
-            clean(page, f"{scheme} refused")
-            for task in ("Queens", "Graph connectivity", "Maze"):
-                page.select_option("#task", task)
-                page.wait_for_timeout(200)
-                clean(page, f"{scheme} {task}")
-            page.goto(f"{plain}/docs")
-            page.locator(".route").first.wait_for()
-            clean(page, f"{scheme} docs")
+                clean(page, f"{view} at step {step}")
+        choose_mini(page)
+        page.check("input[value=marks]", force=True)
+        page.fill("#steps", "20")
+        run(page)
+        page.locator("#board-0 svg").click(position={"x": 30, "y": 30})
+        page.locator("#cell-sides .figures").first.wait_for()
+        page.fill("#scrub", "4")
+        clean(page, "one cell, and pencil marks")
+        page.fill("#race-count", "6")
+        page.click("#race")
+        sees(page, "#race-status", "12 boards, all done.")
+        page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        clean(page, "race, and all that can be unfolded")
+        page.fill("#puzzle", "11..............")
+        sees(page, "#puzzle-message", re.compile("clash"))
+        clean(page, "refused")
+        page.check("input[value=p]", force=True)
+        for task in ("Latin square", "Queens", "Graph connectivity", "Maze"):
+            page.select_option("#task", task)
+            sees(page, "#puzzle-message", re.compile(r"clue|nodes|^$"))
+            clean(page, task)
+            if task != "Maze":  # a maze takes long, and its boards are drawn as before
+                page.fill("#steps", "20")
+                run(page)
+                clean(page, f"{task}, the end")
+                page.check("input[value=heat]", force=True)
+                page.fill("#scrub", "8")
+                clean(page, f"{task}, doubt")
+                page.check("input[value=p]", force=True)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_while_it_is_unsure_and_in_the_reference(browser, plain, scheme):
+    with watched(browser, color_scheme=scheme, reduced_motion="reduce") as page:
+        page.goto(plain)
+        sees(page, "#puzzle-message", "21 clues.")
+        page.select_option("#chosen", label="One of the hardest Sudokus, until the network is sure")
+        sees(page, "#sure-status", re.compile("^Sure after"))
+        clean(page, "sure")
+        page.click(".tries li:first-child button")
+        clean(page, "a board that it doubted")
+        page.goto(f"{plain}/docs")
+        page.locator(".route").first.wait_for()
+        clean(page, "docs")

@@ -265,7 +265,7 @@ class SureJob(Job):
         if not sure and number < self.tries:
             self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
             return
-        self.finished = True
         [answer] = self.ledger.answers(self.solver.task)
+        self.finished, self.solved = True, int(answer.solved)
         self.emit("choice", {**answer.as_dict(), "number": self.best, "sure": sure})
         self.emit("done", {})

@@ -52,7 +52,12 @@ def run(args: argparse.Namespace) -> int:
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
     titles["page"] = "no measurement: the pages and plots from the files in --out"
     if args.list:
-        print("\n".join(f"{name:10} {title}" for name, title in titles.items()))
+        from letgo.reproduce.cost import cost
+
+        costs = {name: cost(experiment) for name, experiment in EXPERIMENTS.items()}
+        for name, title in titles.items():
+            print(f"{name:10} {title}" + (f" ({costs[name]})" if name in costs else ""))
+        print("Figures 9 and 10 are runs of `letgo train` first: docs/ablations.md has their command lines.")
         return 0
     names = list(dict.fromkeys(args.names))
     listing = f"`letgo reproduce --list` shows {', '.join(titles)}"

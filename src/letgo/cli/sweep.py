@@ -21,8 +21,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "spec", metavar="SPEC", type=options.path, help="a .toml or .json of what to train and measure; docs/formats.md"
     )
     add("--out", type=options.path, help="the sweep's folder (default: SPEC without its ending)")
-    processes = "how many work on this machine (default: one for each GPU or, without one, for each core)"
-    add("--processes", type=options.at_least(1, 4096), metavar="N", help=processes)
+    where, processes = parser.add_mutually_exclusive_group(), options.at_least(1, 4096)
+    text = "how many work on this machine (default: one for each GPU or, without one, for each core)"
+    where.add_argument("--processes", type=processes, metavar="N", help=text)
+    where.add_argument("--slurm", action="store_true", help="as jobs of SLURM, with the words of [slurm]; extra slurm")
+    text = "on a Ray cluster, with the words of [ray]; local starts one here (default: no cluster; extra ray)"
+    where.add_argument("--ray", metavar="ADDRESS", help=text)
     options.flag(parser, "--dry-run", "list the cells and whether they are there, and stop")
     options.device(parser)
     text = "a task of your own: this class of this file, which is run; it takes the preset's place (default: none)"
@@ -88,7 +92,16 @@ def absolute(place: str) -> str:
 
 def hire(args: argparse.Namespace, spec: Spec, out: str, own_task: str | None, jobs: int) -> tuple[Workers, str]:
     """Those who will do it, and where that is, in words."""
-    arguments: tuple[Any, ...] = (out, args.threads, own_task)
+    if args.slurm:
+        from letgo.sweep.clusters import Slurm
+
+        return Slurm(spec.slurm, (out, args.device, args.threads, own_task)), "SLURM"
+    if args.ray is not None:
+        from letgo.sweep.clusters import Ray
+
+        workers = Ray(args.ray, spec.ray, (out, args.device, args.threads, own_task))
+        count = workers.nodes()
+        return workers, f"{count} node{'s' * (count > 1)} of Ray"
     if not hasattr(os, "setsid"):
         raise LetgoError("letgo sweep needs a POSIX system; use WSL on Windows")
     from letgo.machine import pick_device
@@ -96,7 +109,9 @@ def hire(args: argparse.Namespace, spec: Spec, out: str, own_task: str | None, j
 
     devices = gpus() if pick_device(args.device).type == "cuda" and ":" not in args.device else [args.device]
     count = min(jobs, args.processes or default_processes(devices, args.threads))
-    return Processes(count, devices, arguments), f"{count} process{'es' * (count > 1)} on this machine"
+    return Processes(
+        count, devices, (out, args.threads, own_task)
+    ), f"{count} process{'es' * (count > 1)} on this machine"
 
 
 def gpus() -> list[str]:

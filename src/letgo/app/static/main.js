@@ -11,7 +11,7 @@ import { Race } from "./race.js";
 import { Run } from "./run.js";
 import { body, fresh, raceKey, read, runKey, sameBoards, settle, stepsOf, write } from "./setting.js";
 import { makeSpark } from "./spark.js";
-import { Attempts, sureKey } from "./sure.js";
+import { Until } from "./sure.js";
 import { card, state } from "./state.js";
 import * as story from "./story.js";
 import { Tour } from "./tour.js";
@@ -20,6 +20,7 @@ import { broken, measured, sideName, verdict } from "./words.js";
 const SIDES = [0, 1], CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const page = { examples: [], boards: [], drawn: null, sparks: [], check: null, version: 0, models: new Map(), recording: null, wanted: null, arrived: null };
 const player = new Player(showStep);
+const until = new Until({ change, problem, checked: () => page.checked, calm: () => CALM.matches });
 const tour = new Tour({ seek: (step) => player.seek(step), render: () => showStep(player.step, player.playing) });
 
 const status = (text) => { byId("status").textContent = text; };
@@ -41,7 +42,7 @@ function change(patch, { focus = null, typed = false, linked = false } = {}) {
   state.setting = next;
   if (state.run && state.run.key !== runKey(next, state.models)) endRun();
   if (state.race && state.race.key !== raceKey(next, state.models)) endRace();
-  if (state.sure && state.sure.key !== sureKey(next)) endSure();
+  until.follow(next);
   if (!state.run && !("run" in patch)) next.run = false;
   if (moved) { page.version += 1; page.models.set(card().title, next.model); }
   problem("");
@@ -65,11 +66,6 @@ function endRace() {
   state.race = state.setting.race = null;
 }
 
-function endSure() {
-  state.sure.stream?.abort();
-  state.sure = state.setting.sure = null;
-}
-
 // ---- what follows from the state
 
 function render(focus, typed) {
@@ -90,7 +86,7 @@ function render(focus, typed) {
   renderPuzzle(focus);
   renderRun();
   renderRace();
-  renderSure();
+  until.render();
 }
 
 /** The editor and both boards, made anew where the puzzle or the model has changed. */
@@ -412,48 +408,6 @@ function watch(result) {
   byId("stage").scrollIntoView({ block: "start" });
 }
 
-// ---- until it is sure
-
-const FRAME = 40, PAUSE = 900; // milliseconds that a step and the board of a try stay in sight, at least
-
-function renderSure() {
-  const { sure } = state, live = Boolean(sure?.stream), holder = byId("sure-show");
-  byId("until").hidden = card().sure == null;
-  byId("sure-start").textContent = live ? "Stop" : "Try until sure";
-  byId("sure-status").textContent = sure?.told ?? "";
-  if (holder.firstChild !== (sure?.root ?? null)) holder.replaceChildren(...(sure ? [sure.root] : []));
-}
-
-async function trySure() {
-  if (state.sure?.stream) return state.sure.stream.abort();
-  let tries, seed;
-  try { [tries, seed] = [wholeNumber("sure-tries", "Tries"), wholeNumber("seed", "Seed")]; } catch (error) { byId("sure-status").textContent = error.message; return; }
-  if (state.sure) endSure();
-  change({ seed, sure: tries });
-  await page.checked;
-  if (state.check?.detail) { byId("sure-status").textContent = state.check.detail; return; }
-  const { setting } = state, chosen = card(), given = clues(chosen, setting.puzzle)?.map((clue) => clue !== null);
-  const sure = (state.sure = new Attempts(sureKey(setting), chosen, setting.puzzle, given, tries));
-  sure.stream = new AbortController();
-  renderSure();
-  try {
-    const { model, puzzle } = setting;
-    for await (const [name, data] of stream("/api/until-sure", { model, puzzle, seed, tries }, sure.stream.signal)) {
-      sure.take(name, data);
-      if (state.sure !== sure) return;
-      byId("sure-status").textContent = sure.told;
-      const wait = name === "frame" ? FRAME : name === "try" && !data.sure ? PAUSE : 0;
-      if (wait && !CALM.matches) await new Promise((go) => setTimeout(go, wait));
-    }
-  } catch (error) {
-    sure.state = "stopped";
-    if (error.name !== "AbortError" && state.sure === sure) problem(error.message);
-  } finally {
-    sure.stream = null;
-    if (state.sure === sure) renderSure();
-  }
-}
-
 // ---- wiring
 
 function chooseModel(name) {
@@ -480,8 +434,7 @@ function chooseExample(title) {
   byId("steps").value = steps();
   if (byId("stage").getBoundingClientRect().bottom < 300) byId("stage").scrollIntoView(); // where the form stands below the boards
   if (!sure) return start();
-  byId("sure-tries").value = sure;
-  trySure();
+  until.start(sure);
 }
 
 function listenToTheForm(on) {
@@ -515,7 +468,6 @@ function listenToTheStage(on) {
   on("run", "click", () => (state.run?.stream && ["waiting", "sampling"].includes(state.run.state) ? stopRun() : start()));
   on("race", "click", startRace);
   on("race-count", "input", renderCost);
-  on("sure-start", "click", trySure);
   on("race-vary", "change", (e) => change({ vary: e.target.value, race: null }));
   for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => change({ view: input.value }));
   on("play", "click", () => (player.playing ? player.pause() : player.play()));
@@ -558,7 +510,7 @@ function restore(linked) {
   change({ ...linked, puzzle: tidy(chosen, linked.puzzle ?? example.puzzle), seed: linked.seed ?? example.seed, steps: linked.steps === usual ? null : linked.steps, run: false, race: null, sure: null });
   for (const id of ["steps", "seed"]) byId(id).value = id === "steps" ? steps() : state.setting.seed;
   if (race) { byId("race-count").value = race.count; state.setting.race = race; startRace(); }
-  if (sure && chosen.sure != null) { byId("sure-tries").value = Math.min(sure, byId("sure-tries").max); trySure(); }
+  if (sure && chosen.sure != null) until.start(sure);
   if (run) start();
 }
 
@@ -599,6 +551,7 @@ async function open() {
   listenToTheForm(on);
   listenToTheStage(on);
   tour.listen();
+  until.listen();
   speed();
   const linked = read(location.hash), opening = openWithTheStory();
   try {

@@ -1,22 +1,25 @@
 // One puzzle, again and again, until the network is sure of its own board: every try beside the model's mark. No rule of
 // the task is in view before the end. An Attempts owns its board and its list.
 
-import { makeBoard } from "./boards.js";
-import { make } from "./controls.js";
+import { stream } from "./api.js";
+import { clues, makeBoard } from "./boards.js";
+import { byId, make, wholeNumber } from "./controls.js";
 import { decode } from "./run.js";
+import { card, state } from "./state.js";
 import { broken, place } from "./words.js";
 
 const WORST = 100; // a self-likelihood of minus so much fills the bar
+const FRAME = 40, PAUSE = 900; // milliseconds that a step, and a board that is doubted, stay in sight at least
 
 /** What a series of tries belongs to. */
-export const sureKey = ({ model, puzzle, seed }) => JSON.stringify([model, puzzle, seed]);
+const keyOf = ({ model, puzzle, seed }) => JSON.stringify([model, puzzle, seed]);
 
 /** −43.7, or −0.00: a self-likelihood is 0 at most. */
-export const likelihood = (value) => `−${Math.abs(value).toFixed(2)}`;
+const likelihood = (value) => `−${Math.abs(value).toFixed(2)}`;
 
 const blind = (frame) => ({ ...frame, xbad: new Uint8Array(frame.x.length), pbad: new Uint8Array(frame.x.length) });
 
-export class Attempts {
+class Attempts {
   constructor(key, card, puzzle, given, most) {
     Object.assign(this, { key, card, given, most, tries: [], frames: [], choice: null, shown: null, steps: 1, stream: null });
     this.state = "waiting"; // then trying, done or stopped
@@ -89,5 +92,73 @@ export class Attempts {
   get told() {
     if (!this.choice) return this.state === "waiting" ? "Waiting for a place …" : this.state === "stopped" ? "Stopped." : `Try ${this.tries.length + 1} of at most ${this.most}`;
     return this.choice.sure ? `Sure after ${this.choice.tries} ${this.choice.tries === 1 ? "try" : "tries"}.` : `Not sure after ${this.choice.tries} tries.`;
+  }
+}
+
+/** The section of the page; only a model that has a mark shows it. */
+export class Until {
+  constructor({ change, problem, checked, calm }) {
+    Object.assign(this, { change, problem, checked, calm });
+  }
+
+  listen() {
+    byId("sure-start").addEventListener("click", () => this.press());
+  }
+
+  /** A new setting: tries that it no longer describes go. */
+  follow(setting) {
+    if (state.sure && state.sure.key !== keyOf(setting)) this.end();
+  }
+
+  end() {
+    state.sure.stream?.abort();
+    state.sure = state.setting.sure = null;
+  }
+
+  render() {
+    const { sure } = state, holder = byId("sure-show");
+    byId("until").hidden = card().sure == null;
+    byId("sure-start").textContent = sure?.stream ? "Stop" : "Try until sure";
+    byId("sure-status").textContent = sure?.told ?? "";
+    if (holder.firstChild !== (sure?.root ?? null)) holder.replaceChildren(...(sure ? [sure.root] : []));
+  }
+
+  start(tries) {
+    byId("sure-tries").value = Math.min(tries, byId("sure-tries").max);
+    return this.press();
+  }
+
+  async press() {
+    if (state.sure?.stream) return state.sure.stream.abort();
+    let tries, seed;
+    try { [tries, seed] = [wholeNumber("sure-tries", "Tries"), wholeNumber("seed", "Seed")]; } catch (error) { byId("sure-status").textContent = error.message; return; }
+    if (state.sure) this.end();
+    this.change({ seed, sure: tries });
+    await this.checked();
+    if (state.check?.detail) { byId("sure-status").textContent = state.check.detail; return; }
+    const { setting } = state, chosen = card(), given = clues(chosen, setting.puzzle)?.map((clue) => clue !== null);
+    const sure = (state.sure = new Attempts(keyOf(setting), chosen, setting.puzzle, given, tries));
+    sure.stream = new AbortController();
+    this.render();
+    try {
+      await this.watch(sure, { model: setting.model, puzzle: setting.puzzle, seed, tries });
+    } catch (error) {
+      sure.state = "stopped";
+      if (error.name !== "AbortError" && state.sure === sure) this.problem(error.message);
+    } finally {
+      sure.stream = null;
+      if (state.sure === sure) this.render();
+    }
+  }
+
+  /** Events at a pace that an eye can follow. */
+  async watch(sure, asked) {
+    for await (const [name, data] of stream("/api/until-sure", asked, sure.stream.signal)) {
+      sure.take(name, data);
+      if (state.sure !== sure) return;
+      byId("sure-status").textContent = sure.told;
+      const wait = name === "frame" ? FRAME : name === "try" && !data.sure ? PAUSE : 0;
+      if (wait && !this.calm()) await new Promise((go) => setTimeout(go, wait));
+    }
   }
 }

@@ -1,0 +1,161 @@
+"""Workers on a cluster: jobs of SLURM by submitit, or tasks of Ray. Both hand out `letgo.sweep.cells.work`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from letgo.errors import LetgoError
+from letgo.sweep.cells import Job, Outcome, work
+from letgo.sweep.run import Lost
+from letgo.sweep.spec import Words
+
+MINUTES = 240  # of a job of SLURM, unless [slurm] says otherwise; one that meets this limit goes on in another
+POLL_SECONDS = 0.5
+CONNECT_SECONDS = 20
+
+
+def extra(package: str, name: str, flag: str) -> Any:
+    """The package of an extra, or what to install."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise LetgoError(f"{flag} needs the {name} extra: pip install 'letgo[{name}]'") from None
+
+
+class Work:
+    """A job as submitit pickles it. A node that is taken away, or the time limit, puts it in the queue again."""
+
+    def __init__(self, job: Job, arguments: tuple[Any, ...]):
+        self.job, self.arguments = job, arguments
+
+    def __call__(self) -> Outcome:
+        return work(self.job, *self.arguments)
+
+    def checkpoint(self) -> Any:
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)  # a training goes on with what it saved last
+
+
+class Slurm:
+    """All jobs are in SLURM's queue at once; it decides which run."""
+
+    def __init__(self, words: Words, arguments: tuple[Any, ...]):
+        submitit = extra("submitit", "slurm", "--slurm")
+        options = {"timeout_min": MINUTES, "name": "letgo-sweep", **words}
+        cluster = options.pop("cluster", "slurm")
+        logs = Path(arguments[0]) / "slurm"
+        try:
+            self.executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+            self.executor.update_parameters(**options)
+        except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise LetgoError(
+                f"--slurm: {reason}; is this a login node, and are the words of [slurm] submitit's?"
+            ) from None
+        self.arguments = arguments
+        self.under_way: dict[str, tuple[Any, Job]] = {}  # by the name of a job
+
+    def free(self) -> bool:
+        return True
+
+    def start(self, job: Job) -> None:
+        self.under_way[job.name] = self.executor.submit(Work(job, self.arguments)), job
+
+    def wait(self, seconds: float) -> list[tuple[Job, Outcome | Lost]]:
+        end = time.monotonic() + seconds
+        while True:
+            ended = [name for name, (handle, _) in self.under_way.items() if handle.done()]
+            if ended or time.monotonic() >= end:
+                return [self._outcome(*self.under_way.pop(name)) for name in ended]
+            time.sleep(POLL_SECONDS)
+
+    def _outcome(self, handle: Any, job: Job) -> tuple[Job, Outcome | Lost]:
+        from submitit.core.utils import FailedJobError, UncompletedJobError
+
+        try:
+            return job, handle.result()
+        except (UncompletedJobError, FailedJobError):
+            return job, Lost(f"job {handle.job_id} ended as {handle.state}; see {handle.paths.stderr}")
+
+    def stop(self) -> None:
+        for handle, _ in self.under_way.values():
+            with suppress(Exception):  # it may have ended by itself
+                handle.cancel()
+
+
+def work_in(folder: str, job: Job, *arguments: Any) -> Outcome:
+    """The work, with names of models and files as they are from that folder."""
+    with suppress(OSError):
+        os.chdir(folder)
+    return work(job, *arguments)
+
+
+class Ray:
+    """All jobs are tasks of Ray at once. A task whose node dies is lost; the sweep starts it again on another."""
+
+    def __init__(self, address: str, words: Words, arguments: tuple[Any, ...]):
+        self.ray, self.arguments = connect(address), arguments
+        try:
+            self.remote = self.ray.remote(work_in).options(**{"num_cpus": arguments[2], **words, "max_retries": 0})
+        except (TypeError, ValueError) as error:
+            self.ray.shutdown()
+            raise LetgoError(f"[ray]: {error}") from None
+        self.under_way: dict[Any, Job] = {}  # by what will hold its outcome
+
+    def nodes(self) -> int:
+        return sum(node["Alive"] for node in self.ray.nodes())
+
+    def free(self) -> bool:
+        return True
+
+    def start(self, job: Job) -> None:
+        self.under_way[self.remote.remote(os.getcwd(), job, *self.arguments)] = job
+
+    def wait(self, seconds: float) -> list[tuple[Job, Outcome | Lost]]:
+        ready, _ = self.ray.wait([*self.under_way], num_returns=1, timeout=seconds)
+        return [(self.under_way.pop(handle), self._outcome(handle)) for handle in ready]
+
+    def _outcome(self, handle: Any) -> Outcome | Lost:
+        try:
+            return self.ray.get(handle)
+        except self.ray.exceptions.RayTaskError:
+            raise
+        except self.ray.exceptions.RayError as error:
+            return Lost(f"its worker died ({type(error).__name__})")
+
+    def stop(self) -> None:
+        for handle in self.under_way:
+            with suppress(Exception):
+                self.ray.cancel(handle)  # as Ctrl-C: a training saves first
+        if self.under_way:
+            self.ray.wait([*self.under_way], num_returns=len(self.under_way), timeout=CONNECT_SECONDS)
+        self.ray.shutdown()
+
+
+def connect(address: str) -> Any:
+    """Return Ray, joined to a cluster, or to a new one of this machine that ends with this process.
+
+    Whoever asks shows a token. A cluster of others has its token where Ray looks for it (RAY_AUTH_TOKEN,
+    RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token); only RAY_AUTH_MODE=disabled, set by hand, does without.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray reads these when it is imported
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    local = address == "local"
+    if local and os.environ["RAY_AUTH_MODE"] == "token":
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    ray = extra("ray", "ray", "--ray")
+    more = {"include_dashboard": False} if local else {}
+    try:
+        ray.init(address, **more, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except Exception as error:  # Ray raises many kinds
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
+        raise LetgoError(f"--ray {address}: {reason}") from None
+    return ray
