@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAVIGATION = {  # pages of docs/ that stand nowhere here come last
     "Start": ["index", "docs/install"],
     "Concepts": ["docs/concepts", "docs/without-a-network", "docs/lcm-without-distillation", "docs/looped"],
-    "How to": ["docs/own-data", "docs/schedulers", "docs/app", "docs/formats", "CONTRIBUTING"],
+    "How to": ["docs/own-data", "docs/schedulers", "docs/ecosystem", "docs/app", "docs/formats", "CONTRIBUTING"],
     "Notebooks": ["examples/solve_and_watch", "examples/own_model"],
     "Reference": ["reference/cli", "reference/python", "docs/glossary"],
     "Results": ["docs/results", "docs/analysis", "docs/performance", "docs/robustness"],

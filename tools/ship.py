@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 
+from letgo.cards import card_text, recipe
 from letgo.config import Config
 from letgo.data.digits import FACTS, LICENCES, TENSORS, read_facts
 from letgo.data.files import written_atomically
@@ -43,24 +44,6 @@ LISTS = (
     "publishes them: BSD 2-Clause)"
 )
 FILES = {name: kind.same for name, kind in KINDS.items() if kind.command}  # reports of other kinds
-
-
-def recipe(config: Config) -> str:
-    loss = "simple loss (Eq. 4)"
-    if config.objective == "self-correction":
-        form = "Algorithm 2" if config.full_gradient else "App. C's form"
-        loss = f"self-correction (Eq. 9, {form}, lambda_simple {config.simple_weight:g})"
-    if config.objective == "cross-entropy":
-        loss = (
-            "cross-entropy on open cells after each turn, self-correction around it (App. C's form, lambda_simple "
-            f"{config.simple_weight:g}); the gradient's norm cut to {config.clip_norm:g}"
-        )
-    optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
-    rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
-    falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
-    rate += f", {falls if config.decay else 'then constant'}"
-    start = "from another run's weights (results/training.json); " if config.init else ""
-    return f"{start}{loss}; {rate}; batch {config.batch}; seed {config.seed}"
 
 
 def data_text(config: Config) -> str:
@@ -151,41 +134,7 @@ def rewrite_cards() -> None:
         card |= again(card["name"], config) | {"figures": figures(Store(RESULTS).reports(card["name"]))}
         write_json(path, card)
         with written_atomically(path.with_name("README.md")) as file:
-            file.write(card_text(card).encode())
-
-
-def card_text(card: dict[str, Any]) -> str:
-    chosen = card["validation"]
-    limits = "\n".join(f"- {line}" for line in card["limits"])
-    steps, whole = card["steps"], card.get("run_steps", card["steps"])
-    run = f"{steps:,} steps" if steps == whole else f"{steps:,} steps of a run of {whole:,}"
-    why = "chosen on validation boards" if chosen else "raw ones were not compared on validation boards"
-    lines = f"Trained again ({card['again_seen']}):\n\n```\n{card['again']}\n```"
-    if not card["again"]:
-        lines = "The lines that made it, one after the other:\n\n```\n" + "\n".join(card["commands"]) + "\n```"
-    scores = "".join(
-        f"- **{f['rule']}**, {f['regime']}: {f['value']:.3f} [{f['low']:.3f}, {f['high']:.3f}], n = {f['n']}: "
-        f"`{f['command']}`\n"
-        for f in card["figures"]
-    )
-    return f"""# {card["name"]}
-
-{card["summary"]}
-
-- **Data**: {card["data"]}. Licence: {card["licence"]}.
-- **Recipe**: {card["recipe"]}.
-- **Training**: {run} in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
-  ({why}), stored in fp16; {card["parameters"]:,} parameters.
-
-{scores}
-What else it scores, with intervals and commands: `results/{card["name"]}.json` and `docs/results.md` in the repository.
-
-{lines}
-
-Limits:
-
-{limits}
-"""
+            file.write(card_text(card, config, card["name"]).encode())
 
 
 def public(command: str, run: str, name: str) -> str:
@@ -325,7 +274,7 @@ def main() -> None:
     }
     write_json(folder / "card.json", card)
     with written_atomically(folder / "README.md") as file:
-        file.write(card_text(card).encode())
+        file.write(card_text(card, config, options.name).encode())
     if options.command:
         said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
         record = training_record(config, state, log, **said)
