@@ -32,6 +32,7 @@ from letgo.presets import PRESETS
 from letgo.reproduce.measure import KINDS, weights_digest
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.samplers import fitting
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -118,7 +119,7 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
 def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What DDPM and Tweedie reprojection score where the model was measured first, with its command.
 
-    A model that was measured with neither has the figures of its own rule.
+    A model that was measured with neither has the figures of its own rules.
     """
     plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
     first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
@@ -169,7 +170,7 @@ def best_from_nothing(folder: Path, reports: list[dict[str, Any]]) -> str:
         for r in reports
         if (r["regime"], r["steps"], r["settings"]) == (where, steps, solver.tuned(r["rule"], where))
     }
-    return max(drawn, key=drawn.__getitem__, default="tweedie")
+    return max(drawn, key=drawn.__getitem__, default=fitting(solver.path, solver.codec)[0])
 
 
 def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:
