@@ -13,7 +13,7 @@ from typing import Any
 
 from letgo.estimates import rate
 from letgo.presets import PRESETS
-from letgo.reproduce import paper
+from letgo.reproduce import paper, pictures
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
 from letgo.reproduce.paper import TABLE1, TABLE1_D3PM, TABLE7, TABLES, TRIES, Cell, Table
 from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
@@ -423,6 +423,15 @@ EXPERIMENTS = {
         Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
         Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
         figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
+        figure("fig4", "Figures 4 and 5: the toy of App. J", Picture("toy")),
+        figure("fig6", "Figure 6: forward-noised solutions", Picture("forward-noise", SUDOKU[:1])),
+        figure("states", "App. K.5: E_+ on trained-on and on sampled states", Picture("states", SUDOKU[:1])),
+        Experiment(
+            "table16",
+            "Table 16: commitment times, and how runs fail",
+            partial(pictures.show_commitment, pictures=pictures.COMMITTED),
+            pictures=pictures.COMMITTED,
+        ),
         figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon",))),
         figure("fig11", "Figure 11: the variance of a step", Picture("variance", SUDOKU)),
         figure("fig12", "Figure 12: a Latin square on its way", Picture("trajectory", ("latin-baseline",), "gen")),
