@@ -37,7 +37,14 @@ NAVIGATION = {  # pages of docs/ that stand nowhere here come last
     "How to": ["docs/own-data", "docs/schedulers", "docs/ecosystem", "docs/app", "docs/formats", "CONTRIBUTING"],
     "Notebooks": ["examples/solve_and_watch", "examples/own_model"],
     "Reference": ["reference/cli", "reference/python", "docs/glossary"],
-    "Results": ["docs/results", "docs/analysis", "docs/performance", "docs/robustness"],
+    "Results": [
+        "docs/results",
+        "docs/ablations",
+        "docs/analysis",
+        "docs/knife-edge",
+        "docs/performance",
+        "docs/robustness",
+    ],
     "Project": ["docs/decisions", "docs/log", "docs/assets", "CHANGELOG"],
 }
 DOORS = ("load", "sample", "train", "evaluate")
