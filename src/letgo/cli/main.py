@@ -37,6 +37,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "reproduce": "measure the paper's tables and write the pages of results",
     "export": "write a model's network as an ONNX file",
     "app": "serve a page where two samplers run side by side",
+    "serve": "serve the page's API by several processes of a Ray cluster",
     "data": "make, fetch and check data files",
     "completion": "print a script that completes these words in a shell",
 }
