@@ -37,10 +37,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "table": {"columns": 4, "values": ("a", "b", "c", "d")},
 }
 FILES = {"table": "".join("".join(row) + "\n" for row in product("abcd", repeat=4))}  # of tasks that draw nothing
-NETWORK_FOR = {"cross-entropy": "looped", "consistency": "consistency"}  # an objective that wants one network
+# Objectives with a network of their own
+NETWORK_FOR = {"cross-entropy": "looped", "consistency": "consistency", "self-conditioning": "self-conditioned"}
 TASK_OF = {"nlm": "connectivity"}  # a network that wants a context, or the shape of one task
 WIDTHS: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
+    "self-conditioned": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "nlm": {"width": 8, "time_features": 16, "depth": 3},
     "velocity": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "categorical": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
@@ -185,9 +187,21 @@ def build_path(name: str) -> Path:
     return choose("path", PATHS, name)()
 
 
+class Answer(nn.Module):
+    """The prediction alone of a network that returns its memory beside it."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs: Tensor | None, **more: Tensor) -> Tensor:
+        return self.network(*inputs, **more)[0]
+
+
 def build_network(name: str, dim: int, task: Task) -> nn.Module:
     torch.manual_seed(0)
-    return choose("network", NETWORKS, name)(dim, task, **WIDTHS.get(name, {}))
+    network = choose("network", NETWORKS, name)(dim, task, **WIDTHS.get(name, {}))
+    return Answer(network) if getattr(network, "remembers", False) else network
 
 
 def paths_of(family: str) -> list[Path]:

@@ -15,9 +15,24 @@ from torch.testing import assert_close
 from letgo.codecs import OneHot
 from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.objectives import Batch, Objective, SelfCorrection, Simple, averaged, corrupt, ddpm_mean, ddpm_step
+from letgo.kernels import ddpm
+from letgo.models.conditioned import SelfConditioned
+from letgo.objectives import (
+    Batch,
+    Objective,
+    Rollouts,
+    SelfConditioning,
+    SelfCorrection,
+    Simple,
+    averaged,
+    corrupt,
+    ddpm_mean,
+    ddpm_step,
+)
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
+from letgo.rng import Noise
+from letgo.sampling import trajectory, uniform_grid
 
 pytestmark = pytest.mark.fast
 
@@ -321,6 +336,111 @@ def test_input_perturbation_adds_noise_of_its_own() -> None:
         loss(Simple(gamma), network, x0, Clues.none(x0))
         states.append(network.seen[0][0])
     assert float((states[1] - states[0]).std()) == pytest.approx(0.1, rel=0.02)
+
+
+class Remembered(Recorded):
+    """Its answer depends on what it is shown of its previous one; it keeps that too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[Tensor | None] = []
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+        self.shown.append(memory)
+        return super().forward(x_t, t, context) + (0 if memory is None else 0.3 * memory)
+
+
+def test_self_conditioning_shows_every_second_board_its_prediction_without_gradient() -> None:
+    """Of 4,000 boards a half, within 5 deviations; the loss is of the second answer alone."""
+    network, (x0, clues) = Remembered(), boards(4000)
+    torch.manual_seed(3)
+    losses = loss(SelfConditioning(), network, x0, clues)
+    assert network.gradient == [False, True]
+    assert torch.equal(network.seen[0][0], network.seen[1][0])
+    assert network.shown[0] is None
+    memory = network.shown[1]
+    assert memory is not None
+    shown = (memory != 0).any(-1).any(-1)
+    assert abs(float(shown.float().mean()) - 0.5) < 5 * 0.5 / math.sqrt(4000)
+    assert torch.equal(memory[shown], network.out[0][shown])
+    x_t, t, _ = network.seen[1]
+    x0_hat = held(network.later * torch.tanh(x_t + 0.1) + 0.2 * t + 0.3 * memory, clues)
+    assert_close(losses["loss"], (x0_hat - x0).square().mean())
+
+
+def test_a_self_conditioned_network_remembers_its_last_prediction_while_sampling() -> None:
+    torch.manual_seed(0)
+    network = SelfConditioned(3, torch.arange(6)[None], width=16, depth=1, heads=2, hidden=16).eval()
+    seen: list[Tensor | None] = []
+
+    def denoise(x: Tensor, t: Tensor, *memory: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(memory[0] if memory else None)
+        return network(x, t.expand(len(x), 1, 1), None, *memory)
+
+    clues, noise = Clues.none(boards(2)[0]), Noise.first(0, 2)
+    snapshots = list(trajectory(denoise, PATH, ddpm, uniform_grid(4), clues, noise))
+    assert seen[0] is None
+    for memory, before in zip(seen[1:], snapshots, strict=False):
+        assert memory is not None
+        assert torch.equal(memory, before.x0_hat)
+    x, t = torch.randn(2, 6, 3), torch.full((2, 1, 1), 0.5)
+    assert torch.equal(network(x, t)[0], network(x, t, None, torch.zeros_like(x))[0])
+    assert not torch.allclose(network(x, t)[0], network(x, t, None, torch.ones_like(x))[0])
+
+
+def ddpm_by_hand(x_t: Tensor, x0_hat: Tensor, t: Tensor, s: Tensor, noise: Tensor) -> Tensor:
+    """Eq. 15 in its textbook form."""
+    bar_t, bar_s = torch.cos(math.pi / 2 * t) ** 2, torch.cos(math.pi / 2 * s) ** 2
+    ratio = bar_t / bar_s
+    mean = (bar_s.sqrt() * (1 - ratio) * x0_hat + ratio.sqrt() * (1 - bar_s) * x_t) / (1 - bar_t)
+    return mean + ((1 - bar_s) / (1 - bar_t) * (1 - ratio)).clamp(min=0).sqrt() * noise
+
+
+def test_rollouts_go_two_ddpm_steps_an_update_with_gradient_through_these_alone() -> None:
+    network, (x0, clues), objective = Recorded(), boards(40), Rollouts(16, 2)
+    torch.manual_seed(3)
+    losses = loss(objective, network, x0, clues)
+    torch.manual_seed(3)
+    done = 2 * torch.randint(8, (40, 1, 1)).float()
+    t, middle, s = (1 - (done + i) / 16 for i in range(3))
+    x_t = held(noised(x0, t, torch.randn(40, 6, 3)), clues)
+    torch.randn(40, 6, 3)  # for trajectories that begin anew: none has ended
+    assert_close(network.seen[0][0], x_t)
+    assert_close(network.seen[1][1], middle)
+    first = held(network.first * torch.tanh(x_t + 0.1) + 0.2 * t, clues)
+    x_m = held(ddpm_by_hand(x_t, first, t, middle, torch.randn(40, 6, 3)), clues)
+    assert_close(network.seen[1][0], x_m, rtol=1e-3, atol=1e-4)
+    second = held(network.later * torch.tanh(x_m + 0.1) + 0.2 * middle, clues)
+    assert_close(losses["loss"], ((first - x0).square().mean() + (second - x0).square().mean()) / 2, rtol=1e-3, atol=0)
+    by_hand = torch.autograd.grad(((second - x0).square().mean() + (first - x0).square().mean()) / 2, network.first)[0]
+    losses["loss"].backward()  # the first factor acts in the first step alone, and through it on the second
+    assert network.first.grad is not None
+    assert_close(network.first.grad, by_hand, rtol=1e-3, atol=1e-6)
+    assert objective.pool is not None
+    assert not objective.pool.x.requires_grad
+    x_s = held(ddpm_by_hand(x_m, second, middle, s, torch.randn(40, 6, 3)), clues)
+    assert_close(objective.pool.x, x_s.detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_finished_rollout_begins_anew_with_a_board_of_the_batch() -> None:
+    (x0, clues), other, objective = boards(40), OneHot(3).encode(torch.zeros(40, 6, dtype=torch.long)), Rollouts(4, 2)
+    torch.manual_seed(0)
+    loss(objective, Recorded(), x0, clues)
+    assert objective.pool is not None
+    ended = (objective.pool.done == 4).flatten()
+    assert 0 < int(ended.sum()) < 40  # each is at a random step at first
+    place, network = objective.pool.x.data_ptr(), Recorded()
+    loss(objective, network, other, Clues.none(other))
+    x_t, t, _ = network.seen[0]
+    assert objective.pool.x.data_ptr() == place  # a captured step goes on with the same memory
+    assert torch.equal(t.flatten() == 1, ended)
+    assert torch.equal(objective.pool.x0[ended], other[ended])
+    assert torch.equal(objective.pool.x0[~ended], x0[~ended])
+    assert not bool(objective.pool.given[ended].any())
+    assert abs(float(x_t[ended].mean())) < 0.3
+    assert abs(float(x_t[ended].std()) - 1) < 0.2
+    with pytest.raises(LetgoError, match="cannot advance by 3"):
+        Rollouts(16, 3)
 
 
 def test_a_configuration_names_the_ablations() -> None:

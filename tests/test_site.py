@@ -41,7 +41,7 @@ def test_pages_are_laid_out_with_what_they_link_to_and_none_is_left_out(site, tm
         assert re.search(rf"^docs/{page.stem}$", index, re.M), page
     for page in ROOT.glob("docs/results/*.md"):
         assert re.search(rf"^results/{page.stem}$", (tmp_path / "docs/results.md").read_text(), re.M), page
-    assert (tmp_path / "docs/two-samplers.svg").is_file()
+    assert (tmp_path / "docs/assets/two-samplers.webp").is_file()
     assert "```text\n534678912" in (tmp_path / "examples/solve_and_watch.md").read_text()
 
 

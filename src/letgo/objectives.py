@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from letgo.errors import LetgoError
 from letgo.kernels import Transition, ddpm
 from letgo.paths import GaussianPath, Path
 from letgo.pinning import Clues
 from letgo.registry import Entry, choose
 from letgo.rng import uniform_times
-from letgo.shapes import State, Symbols, Time
+from letgo.shapes import CellMask, State, Symbols, Time
 
 Network = Callable[..., State]  # of x_t, t and the context; a looped one can be asked for the logits of `every_turn`
 
@@ -219,6 +220,103 @@ class CrossEntropy:
         return {"recovery": terms[: len(x0)], "simple": terms[len(x0) :] if rows else torch.zeros_like(terms[:1])}
 
 
+@dataclass(frozen=True)
+class SelfConditioning:
+    """L_simple of a network that is shown its own prediction for every second board, at random, else zeros (App. L.2).
+
+    The prediction carries no gradient, as in Analog Bits; there is no recovery loss.
+    """
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"loss": 1.0}
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
+        x0, clues = batch.x0, batch.clues
+        t = uniform_times(x0)
+        x_t = clues.pin(path.sample(x0, t, torch.randn_like(x0)))
+        with torch.no_grad():
+            previous = network(x_t, t, batch.context)
+        shown = torch.rand(len(x0), 1, 1, device=x0.device) < 0.5
+        x0_hat = network(x_t, t, batch.context, memory=torch.where(shown, previous, 0.0))
+        return {"loss": squares(clues.pin(x0_hat), x0)}
+
+
+@dataclass
+class Rollouts:
+    """Train along the model's own DDPM trajectories (App. L.2): every board of a pool goes `advance` of its `steps`
+    steps at each update, with gradient through them alone, and begins anew with a board of the batch when it is done.
+
+    The pool begins with noised boards at random steps. It is not saved with a run, so a resumed one fills it again.
+    """
+
+    steps: int = 16
+    advance: int = 2
+    pool: Pool | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.advance < 1 or self.steps < 1 or self.steps % self.advance:
+            raise LetgoError(f"rollouts of {self.steps} steps cannot advance by {self.advance}; it must divide them")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"loss": 1.0}
+
+    def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
+        if self.pool is None:
+            self.pool = Pool.begin(batch, path, self.steps, self.advance)
+        pool = self.pool
+        pool.renew(batch, self.steps)
+        x0, clues, errors, x_t = pool.x0, Clues(pool.x0, pool.given), [], pool.x.clone()
+
+        def predict(x: State, t: Time) -> State:
+            return clues.pin(network(x, t, pool.context))
+
+        for i in range(self.advance):
+            t, s = (1 - (pool.done + j) / self.steps for j in (i, i + 1))
+            x0_hat = predict(x_t, t)
+            errors.append(squares(x0_hat, x0))
+            kernel = ddpm(Transition(path, predict, x_t, x0_hat, t, s))
+            x_t = clues.pin(kernel.center + kernel.scale * torch.randn_like(x0))
+        pool.x.copy_(x_t.detach())
+        pool.done.add_(self.advance)
+        return {"loss": torch.stack(errors, 1)}
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Trajectories on their way: where each is, how many steps it has done, and the board that it should end in.
+
+    Its tensors stay in their places, so that a captured step can go on with them.
+    """
+
+    x: State
+    done: Time
+    x0: State
+    given: CellMask
+    context: Tensor | None
+
+    @staticmethod
+    def begin(batch: Batch, path: Path, steps: int, advance: int) -> Pool:
+        x0 = batch.x0
+        done = advance * torch.randint(steps // advance, (len(x0), 1, 1), device=x0.device).to(x0.dtype)
+        x = batch.clues.pin(path.sample(x0, 1 - done / steps, torch.randn_like(x0)))
+        context = None if batch.context is None else batch.context.clone()
+        return Pool(x, done, x0.clone(), batch.clues.given.clone(), context)
+
+    def renew(self, batch: Batch, steps: int) -> None:
+        """Put a new board and fresh noise in the place of every finished trajectory."""
+        over = self.done >= steps
+        fresh = batch.clues.pin(torch.randn_like(self.x))
+        self.x.copy_(torch.where(over, fresh, self.x))
+        self.x0.copy_(torch.where(over, batch.x0, self.x0))
+        self.given.copy_(torch.where(over[:, :, 0], batch.clues.given, self.given))
+        if self.context is not None and batch.context is not None:
+            rows = over.view(-1, *[1] * (self.context.ndim - 1))
+            self.context.copy_(torch.where(rows, batch.context, self.context))
+        self.done.copy_(torch.where(over, 0.0, self.done))
+
+
 CORRUPT_40 = partial(corrupt, share=0.4)
 REENTER = {"renoise": renoise, "ddpm-step": ddpm_step, "corrupt": corrupt, "corrupt-40": CORRUPT_40}
 TARGETS = {"clean": clean, "ddpm-mean": ddpm_mean}
@@ -235,10 +333,16 @@ def self_correction(
     return SelfCorrection(simple_weight, full, again, against, **options)
 
 
+def rollouts(simple_weight: float, full: bool, steps: int = 16, advance: int = 2) -> Rollouts:
+    return Rollouts(steps, advance)
+
+
 # Each is given simple_weight, full_gradient and the configuration's objective_options.
 OBJECTIVES: dict[str, Entry] = {
     "simple": lambda simple_weight, full, **options: Simple(**options),
     "self-correction": self_correction,
+    "self-conditioning": lambda simple_weight, full: SelfConditioning(),
+    "rollouts": rollouts,
     "cross-entropy": lambda simple_weight, full: CrossEntropy(simple_weight),
     "velocity": lambda simple_weight, full: VelocityLoss(),
     "masked": "letgo.discrete:masked_cross_entropy",

@@ -108,6 +108,29 @@ PRESETS: dict[str, Config] = {
 }  # fmt: skip
 
 
+# App. L.2's ways of training, and Table 8's, as changes of any preset: `letgo train sudoku --ablation ddpm-step`
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "input-perturbation": {"objective": "simple", "objective_options": {"perturbation": 0.1}},
+    "ddpm-step": {"objective": "self-correction", "objective_options": {"reenter": "ddpm-step"}},
+    "ddpm-mean": {"objective": "self-correction", "objective_options": {"target": "ddpm-mean"}},
+    "ddpm-step-mean": {
+        "objective": "self-correction", "objective_options": {"reenter": "ddpm-step", "target": "ddpm-mean"},
+    },
+    "random-n": {"objective": "self-correction", "objective_options": {"rollouts": 4}},
+    "self-conditioning": {"network": "self-conditioned", "objective": "self-conditioning"},
+    "corrupt-20": {"objective": "self-correction", "objective_options": {"reenter": "corrupt"}},
+    "corrupt-40": {"objective": "self-correction", "objective_options": {"reenter": "corrupt-40"}},
+    "rollouts-16": {"objective": "rollouts"},  # from a trained model: --init sudoku-baseline
+}  # fmt: skip
+
+
+def ablated(config: Config, name: str) -> Config:
+    """Return a configuration trained in one of the ways of App. L.2, named after it."""
+    if name not in ABLATIONS:
+        raise unknown("ablation", name, ABLATIONS)
+    return config.changed(name=f"{config.name}-{name}", **ABLATIONS[name])
+
+
 def preset(name: str) -> Config:
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS, "`letgo presets` lists them")

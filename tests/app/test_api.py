@@ -245,6 +245,11 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
             assert 0 < masked[0] < 15
             assert masked[-1] == 0
         assert all(frame["x"][0] == "0" and frame["xc"][0] == "z" for frame in frames)  # the clues
+        for board, bad in ((frame["x"], frame["xbad"]) for frame in frames):  # no cell clashes with a masked one
+            units = [(("row", i // 4), ("column", i % 4), ("box", i // 8, i % 4 // 2)) for i in range(16)]
+            held = [(unit, board[i]) for i in range(16) for unit in units[i]]
+            wrong = [i for i in range(16) if board[i] == "?" or any(held.count((u, board[i])) > 1 for u in units[i])]
+            assert bad == wrong
         asked = {"rule": "remask", "order_noise": 0.5}
         told = trajectory(client, model=name, puzzle=puzzle, rules=[asked, "remdm"], steps=40)
         assert told[0][1]["rules"] == [

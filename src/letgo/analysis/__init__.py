@@ -31,6 +31,7 @@ class Analysis:
     module: str  # has run, plot and tell
     count: int = 2000  # instances
     quick: int = 16  # instances of a quick look
+    walks: float = 2.0  # times that an instance goes through the model's own steps
     needs_model: bool = True
 
     @property
@@ -90,22 +91,41 @@ ANALYSES: dict[str, Analysis] = {
             count=64,
         ),
         Analysis(
-            "steps", "validity by the number of sampling steps", "App. M, Table 10", "letgo.analysis.steps", count=999
+            "steps",
+            "validity by the number of sampling steps",
+            "App. M, Table 10",
+            "letgo.analysis.steps",
+            count=999,
+            walks=88.75,
         ),
         Analysis(
             "calls",
             "validity by calls of the network, of every rule that has nothing to tune",
             "ours",
             "letgo.analysis.calls",
+            walks=311.0,
         ),
-        Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", "letgo.analysis.variance"),
+        Analysis(
+            "variance",
+            "validity by a factor on the variance of each step",
+            "Fig. 11",
+            "letgo.analysis.variance",
+            walks=20.0,
+        ),
         Analysis(
             "ahead",
             "validity under Tweedie reprojection by how many steps ahead the network is told the time",
             "ours",
             "letgo.analysis.ahead",
+            walks=8.0,
         ),
-        Analysis("decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", "letgo.analysis.decay"),
+        Analysis(
+            "decay",
+            "validity of EM decay by sigma and tau_start",
+            "App. F.3, Table 5",
+            "letgo.analysis.decay",
+            walks=26.0,
+        ),
         Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10", "letgo.analysis.curves"),
     )
 }

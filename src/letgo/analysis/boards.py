@@ -13,8 +13,8 @@ Board = dict[str, Any]  # symbols, certainty and broken: a value for each cell
 Scene = dict[str, Any]  # what all boards of a picture share: kind, rows, columns, box, letters, given
 
 
-def draw_board(axis: Any, scene: Scene, board: Board) -> None:
-    """A fainter symbol is one that the network, or the state, is less sure of."""
+def draw_board(axis: Any, scene: Scene, board: Board, size: float = 1.0) -> None:
+    """A fainter symbol is one that the network, or the state, is less sure of; `size` 1 suits an axis of an inch."""
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(visible=False)
@@ -24,20 +24,20 @@ def draw_board(axis: Any, scene: Scene, board: Board) -> None:
     for spine in axis.spines.values():
         spine.set_visible(True)
         spine.set_linewidth(0.6)
-    KINDS.get(scene["kind"], _letters)(axis, scene, board)
+    KINDS.get(scene["kind"], _letters)(axis, scene, board, size)
 
 
-def _letters(axis: Any, scene: Scene, board: Board) -> None:
-    columns, size = scene["columns"], 62 / max(scene["rows"], scene["columns"])
+def _letters(axis: Any, scene: Scene, board: Board, size: float) -> None:
+    columns, points = scene["columns"], size * 62 / max(scene["rows"], scene["columns"])
     for cell, symbol in enumerate(board["symbols"]):
         y, x = divmod(cell, columns)
         _wash(axis, x, y, scene["given"][cell], cell in board["broken"])
         letter = scene["letters"][symbol] if 0 <= symbol < len(scene["letters"]) else ""
-        _text(axis, x, y, letter, scene["given"][cell], board["certainty"][cell], size)
+        _text(axis, x, y, letter, scene["given"][cell], board["certainty"][cell], points)
     _lines(axis, scene)
 
 
-def _queens(axis: Any, scene: Scene, board: Board) -> None:
+def _queens(axis: Any, scene: Scene, board: Board, size: float) -> None:
     """A cell is a row, its symbol the queen's column."""
     for y, column in enumerate(board["symbols"]):
         for x in range(scene["columns"]):
@@ -45,24 +45,26 @@ def _queens(axis: Any, scene: Scene, board: Board) -> None:
                 _square(axis, x, y, WASH)
         _wash(axis, column, y, scene["given"][y], y in board["broken"])
         colour = CLUE if scene["given"][y] else INK
-        axis.plot(column + 0.5, y + 0.5, "o", ms=54 / scene["rows"], color=colour, alpha=_alpha(board["certainty"][y]))
+        axis.plot(
+            column + 0.5, y + 0.5, "o", ms=54 * size / scene["rows"], color=colour, alpha=_alpha(board["certainty"][y])
+        )
 
 
-def _maze(axis: Any, scene: Scene, board: Board) -> None:
+def _maze(axis: Any, scene: Scene, board: Board, size: float) -> None:
     """Walls are dark, the path blue; start and goal have colours of their own."""
     from matplotlib.colors import to_rgba
 
-    size, colours = (scene["rows"], scene["columns"]), {0: WALL, 1: "#ffffff", 4: PATH, **ENDS}
+    rows, columns, colours = scene["rows"], scene["columns"], {0: WALL, 1: "#ffffff", 4: PATH, **ENDS}
     image = []
     for cell, symbol in enumerate(board["symbols"]):
         faint = 1.0 if scene["given"][cell] else _alpha(board["certainty"][cell])
         colour = BROKEN if cell in board["broken"] and symbol == 4 else colours.get(symbol, "#ffffff")
         image.append([part * faint + 1 - faint for part in to_rgba(colour)[:3]])
-    rows = [image[y * size[1] : (y + 1) * size[1]] for y in range(size[0])]
-    axis.imshow(rows, extent=(0, size[1], size[0], 0), interpolation="nearest")
+    lines = [image[y * columns : (y + 1) * columns] for y in range(rows)]
+    axis.imshow(lines, extent=(0, columns, rows, 0), interpolation="nearest")
 
 
-def _matrix(axis: Any, scene: Scene, board: Board) -> None:
+def _matrix(axis: Any, scene: Scene, board: Board, size: float) -> None:
     """Is column reachable from row? A dot is an edge of the graph, which the network is told."""
     for cell, symbol in enumerate(board["symbols"]):
         y, x = divmod(cell, scene["columns"])
@@ -70,10 +72,10 @@ def _matrix(axis: Any, scene: Scene, board: Board) -> None:
         if cell in board["broken"]:
             _square(axis, x, y, "none", 1.0, edge="#c0392b")
         if scene["edges"] and scene["edges"][cell]:
-            axis.plot(x + 0.5, y + 0.5, ".", ms=24 / scene["rows"], color="white" if symbol == 1 else INK)
+            axis.plot(x + 0.5, y + 0.5, ".", ms=24 * size / scene["rows"], color="white" if symbol == 1 else INK)
 
 
-KINDS: dict[str, Callable[[Any, Scene, Board], None]] = {"queens": _queens, "maze": _maze, "graph": _matrix}
+KINDS: dict[str, Callable[[Any, Scene, Board, float], None]] = {"queens": _queens, "maze": _maze, "graph": _matrix}
 
 
 def _alpha(certainty: float) -> float:
@@ -93,9 +95,9 @@ def _wash(axis: Any, x: int, y: int, given: bool, broken: bool) -> None:
         _square(axis, x, y, BROKEN if broken else WASH)
 
 
-def _text(axis: Any, x: int, y: int, letter: str, given: bool, certainty: float, size: float) -> None:
+def _text(axis: Any, x: int, y: int, letter: str, given: bool, certainty: float, points: float) -> None:
     weight, colour = ("bold", CLUE) if given else ("normal", INK)
-    where = {"ha": "center", "va": "center", "fontsize": size, "color": colour, "weight": weight}
+    where = {"ha": "center", "va": "center", "fontsize": points, "color": colour, "weight": weight}
     axis.text(x + 0.5, y + 0.52, letter, alpha=1.0 if given else _alpha(certainty), **where)
 
 

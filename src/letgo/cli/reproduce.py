@@ -44,7 +44,6 @@ def run(args: argparse.Namespace) -> int:
     from letgo.reproduce.experiments import EXPERIMENTS, run_missing
     from letgo.reproduce.measure import Session, data_files
     from letgo.reproduce.page import checkout, commands, publish
-    from letgo.reproduce.paper import RULES
     from letgo.reproduce.results import Results
     from letgo.reproduce.store import Store
     from letgo.tasks import TASKS
@@ -52,14 +51,20 @@ def run(args: argparse.Namespace) -> int:
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
     titles["page"] = "no measurement: the pages and plots from the files in --out"
     if args.list:
-        print("\n".join(f"{name:10} {title}" for name, title in titles.items()))
+        from letgo.reproduce.cost import cost
+
+        costs = {name: cost(experiment) for name, experiment in EXPERIMENTS.items()}
+        for name, title in titles.items():
+            print(f"{name:10} {title}" + (f" ({costs[name]})" if name in costs else ""))
+        print("Figures 9 and 10 are runs of `letgo train` first: docs/ablations.md has their command lines.")
         return 0
     names = list(dict.fromkeys(args.names))
     listing = f"`letgo reproduce --list` shows {', '.join(titles)}"
     if not names:
         raise LetgoError(f"name a table; {listing}")
     known = (("table", names, titles, listing), ("task", args.tasks, TASKS, ""))
-    for what, given, right, hint in (*known, ("rule", args.rules, RULES, f"the tables have {', '.join(RULES)}")):
+    rules = list(dict.fromkeys(need.rule for experiment in EXPERIMENTS.values() for need in experiment.needs))
+    for what, given, right, hint in (*known, ("rule", args.rules, rules, f"the tables have {', '.join(rules)}")):
         for name in given or ():
             if name not in right:
                 raise unknown(what, name, right, hint)

@@ -81,6 +81,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=options.real(0.0, 100.0),
         help="lambda_simple of self-correction, 0 to 100 (usually 0.1)",
     )
+    add(
+        "--ablation",
+        metavar="NAME",
+        help="another objective of App. L.2; a wrong name lists all (default: the preset's)",
+    )
     options.flag(parser, "--full-gradient", "Algorithm 2 to the letter; slower (default: App. C's cheaper form)")
     keep = options.list_of(whole, may_be_empty=True)
     add(
@@ -107,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
     from letgo import tasks
     from letgo.config import Config
+    from letgo.presets import ablated, preset
     from letgo.training.train import configured
 
     table = args.preset is None and args.own_task is None
@@ -124,8 +130,8 @@ def run(args: argparse.Namespace) -> int:
         args.voice.announce(f"reading {args.data}")
         start = table_config(args.data, args.grid or (), args.valid or "")
     else:
-        start = args.preset or Config.for_task(tasks.get(str(args.own_task)))
-    config = configured(start, **changes)
+        start = preset(args.preset) if args.preset else Config.for_task(tasks.get(str(args.own_task)))
+    config = configured(ablated(start, args.ablation) if args.ablation else start, **changes)
     if args.dry_run:
         print(json.dumps(config.as_dict(), indent=2))
         return 0

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from letgo.models.conditioned import SelfConditioned
 from letgo.models.looped import LoopedTransformer
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
@@ -33,6 +34,7 @@ NETWORKS: dict[str, Entry] = {
     "transformer": build_transformer,
     "velocity": lambda dim, task, **options: VelocityTransformer(dim, positions_of(task), **options),
     "looped": build_looped,
+    "self-conditioned": lambda dim, task, **options: SelfConditioned(dim, positions_of(task), **options),
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
     "categorical": "letgo.discrete:categorical",
     "consistency": "letgo.consistency:consistency_transformer",

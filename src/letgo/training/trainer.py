@@ -90,18 +90,23 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     """Make any network a function of its weights, for one row of them or several."""
     shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
 
-    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None, **how: bool) -> State:
+    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None, **how: Any) -> State:
         answer = functional_call(network, unpack(row, shapes), (x_t, t, context), how)
         return answer[0] if isinstance(answer, tuple) else answer  # (x0_hat, memory)
 
-    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None, **how: bool) -> State:
+    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None, **how: Any) -> State:
         models = len(flat)
         if models == 1:
             return one(flat[0], x_t, t, context, **how)
-        axes = (0, 1, 1, None if context is None else 1)
-        split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context)]
+        memory = how.pop("memory", None)  # of each board, as x_t is
+        axes = (0, 1, 1, *(None if x is None else 1 for x in (context, memory)))
+        split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context, memory)]
+
+        def each(row: Tensor, x_t: State, t: Time, context: Tensor | None, memory: Tensor | None) -> State:
+            return one(row, x_t, t, context, **how, **({} if memory is None else {"memory": memory}))
+
         with sdpa_kernel(SDPBackend.MATH):  # the only attention that vmap knows
-            return vmap(partial(one, **how), axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
+            return vmap(each, axes, out_dims=1, randomness="different")(flat, *split).flatten(0, 1)
 
     return shapes, call
 

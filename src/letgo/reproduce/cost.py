@@ -1,0 +1,52 @@
+"""What an experiment costs: boards through the network, by the time that one takes on a CPU core and on an H200."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from letgo import tasks
+from letgo.analysis import analysis_of
+from letgo.presets import PRESETS
+from letgo.reproduce.experiments import Experiment
+from letgo.samplers import RULES
+
+# Seconds for a cell of one board in one call, of the paper's Transformer with 81 cells: .97 ms a board on one core, and
+# 1.62 million boards a second on an H200 (docs/performance.md). Attention makes large boards dearer than this says.
+CPU, H200 = 12e-6, 7.6e-9
+LARGE = 200  # cells, from which on attention outweighs the rest
+SEEDS = 3
+
+
+@cache
+def cells(task: str) -> int:
+    """How much a board of the task costs in cells; a maze's attention counts twice."""
+    count = tasks.get(task).cells
+    return count * (2 if count > LARGE else 1)
+
+
+def board_cells(experiment: Experiment) -> float:
+    """Boards times steps times cells, of all seeds and at the paper's numbers of instances."""
+    total = 0.0
+    for need in experiment.needs:
+        boards = need.count * need.passes * max(need.steps, 0) * RULES[need.rule].calls
+        total += boards * cells(need.task) * (1 if need.first else SEEDS)
+    for picture in experiment.pictures:
+        analysis = analysis_of(picture.analysis)
+        for model in picture.models:
+            steps = picture.steps or PRESETS[model].sample_steps
+            total += analysis.count * analysis.walks * steps * cells(PRESETS[model].task)
+    return total
+
+
+def told(seconds: float) -> str:
+    """`12 s`, `5 min`, `3 h`, `2 days`: one figure is all that such an estimate has."""
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1):.0f} s"
+
+
+def cost(experiment: Experiment) -> str:
+    """Of all that is measured anew, at the paper's size; what lies in the results already costs nothing."""
+    work = board_cells(experiment)
+    return f"CPU core {told(work * CPU)}, H200 {told(work * H200)}" if work else "no sampling"

@@ -1,0 +1,41 @@
+"""What `letgo reproduce --list` says of costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from letgo.analysis import ANALYSES, ahead, calls, decay, steps, variance
+from letgo.cli import main
+from letgo.reproduce.cost import CPU, board_cells, cost, told
+from letgo.reproduce.experiments import EXPERIMENTS, Experiment
+from letgo.reproduce.measure import Need
+from letgo.reproduce.pictures import Picture
+from letgo.tune import SIGMAS
+
+pytestmark = pytest.mark.fast
+
+
+def test_a_cost_is_boards_times_steps_times_cells() -> None:
+    need = Need("latin", "latin", "gen", "heun", steps=10, count=7, passes=3, first=True)
+    assert board_cells(Experiment("mine", "", lambda _: "", (need,))) == 7 * 3 * 10 * 2 * 49
+    picture = Picture("mechanism", ("queens", "queens-baseline"))
+    assert board_cells(Experiment("mine", "", lambda _: "", pictures=(picture,))) == 2 * 2000 * 2 * 200 * 14
+    assert [told(s) for s in (0.1, 12.0, 200.0, 7200.0, 200_000.0)] == ["1 s", "12 s", "3 min", "2 h", "2 days"]
+    assert 0.9e-3 < 81 * CPU < 1.1e-3
+
+
+def test_the_walks_of_a_sweep_are_those_that_it_takes() -> None:
+    assert ANALYSES["steps"].walks == 2 * sum(steps.FACTORS)
+    assert ANALYSES["calls"].walks == pytest.approx(7 * sum(calls.FACTORS), abs=1)  # six rules, and Tweedie ahead
+    assert ANALYSES["variance"].walks == 2 * len(variance.FACTORS)
+    assert ANALYSES["ahead"].walks == len(ahead.AHEAD)
+    assert ANALYSES["decay"].walks == len(SIGMAS["em-decay"]) * len(decay.TAU_STARTS) + 1
+
+
+def test_the_list_names_everything_with_its_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for line, experiment in zip(lines, EXPERIMENTS.values(), strict=False):
+        assert line.startswith(experiment.name)
+        assert line.endswith(f"({cost(experiment)})")
+    assert "docs/ablations.md" in lines[-1]
