@@ -79,10 +79,11 @@ def test_every_card_says_what_its_configuration_and_its_weights_are(name: str, s
     assert all(report["model"] == name for report in reports)
     ship.RESULTS = ROOT / "results"
     assert card["figures"] == ship.figures(reports)
-    rules = {"ddpm", "tweedie"} if config.sample_rule is None else {config.sample_rule}
+    usual = {"ddpm", "tweedie"} if config.codec != "masked" else {"ancestral", "confidence", "remask", "remdm"}
+    rules = usual if config.sample_rule is None else {config.sample_rule}
     assert {figure["rule"] for figure in card["figures"]} == rules
     assert {key: card[key] for key in ("commands", "again", "again_seen")} == ship.again(name, config)
-    assert text == ship.card_text(card)
+    assert text == ship.card_text(card, config, name)
 
 
 def test_the_line_that_trains_a_model_again_gives_its_configuration(capsys: pytest.CaptureFixture[str]) -> None:

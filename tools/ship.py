@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from letgo.cards import card_text, recipe
 from letgo.config import Config
 from letgo.data.files import written_atomically
 from letgo.data.source import source_of
@@ -28,6 +29,7 @@ from letgo.presets import PRESETS
 from letgo.reproduce.measure import KINDS, weights_digest
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.samplers import fitting
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -40,24 +42,6 @@ LISTS = (
     "publishes them: BSD 2-Clause)"
 )
 FILES = {name: kind.same for name, kind in KINDS.items() if kind.command}  # reports of other kinds
-
-
-def recipe(config: Config) -> str:
-    loss = "simple loss (Eq. 4)"
-    if config.objective == "self-correction":
-        form = "Algorithm 2" if config.full_gradient else "App. C's form"
-        loss = f"self-correction (Eq. 9, {form}, lambda_simple {config.simple_weight:g})"
-    if config.objective == "cross-entropy":
-        loss = (
-            "cross-entropy on open cells after each turn, self-correction around it (App. C's form, lambda_simple "
-            f"{config.simple_weight:g}); the gradient's norm cut to {config.clip_norm:g}"
-        )
-    optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
-    rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
-    falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
-    rate += f", {falls if config.decay else 'then constant'}"
-    start = "from another run's weights (results/training.json); " if config.init else ""
-    return f"{start}{loss}; {rate}; batch {config.batch}; seed {config.seed}"
 
 
 def data_text(config: Config) -> str:
@@ -117,7 +101,7 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
 def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What DDPM and Tweedie reprojection score where the model was measured first, with its command.
 
-    A model that was measured with neither has the figures of its own rule.
+    A model that was measured with neither has the figures of its own rules.
     """
     plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
     first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
@@ -133,41 +117,7 @@ def rewrite_cards() -> None:
         card |= again(card["name"], config) | {"figures": figures(Store(RESULTS).reports(card["name"]))}
         write_json(path, card)
         with written_atomically(path.with_name("README.md")) as file:
-            file.write(card_text(card).encode())
-
-
-def card_text(card: dict[str, Any]) -> str:
-    chosen = card["validation"]
-    limits = "\n".join(f"- {line}" for line in card["limits"])
-    steps, whole = card["steps"], card.get("run_steps", card["steps"])
-    run = f"{steps:,} steps" if steps == whole else f"{steps:,} steps of a run of {whole:,}"
-    why = "chosen on validation boards" if chosen else "raw ones were not compared on validation boards"
-    lines = f"Trained again ({card['again_seen']}):\n\n```\n{card['again']}\n```"
-    if not card["again"]:
-        lines = "The lines that made it, one after the other:\n\n```\n" + "\n".join(card["commands"]) + "\n```"
-    scores = "".join(
-        f"- **{f['rule']}**, {f['regime']}: {f['value']:.3f} [{f['low']:.3f}, {f['high']:.3f}], n = {f['n']}: "
-        f"`{f['command']}`\n"
-        for f in card["figures"]
-    )
-    return f"""# {card["name"]}
-
-{card["summary"]}
-
-- **Data**: {card["data"]}. Licence: {card["licence"]}.
-- **Recipe**: {card["recipe"]}.
-- **Training**: {run} in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
-  ({why}), stored in fp16; {card["parameters"]:,} parameters.
-
-{scores}
-What else it scores, with intervals and commands: `results/{card["name"]}.json` and `docs/results.md` in the repository.
-
-{lines}
-
-Limits:
-
-{limits}
-"""
+            file.write(card_text(card, config, card["name"]).encode())
 
 
 def public(command: str, run: str, name: str) -> str:
@@ -202,7 +152,7 @@ def best_from_nothing(folder: Path, reports: list[dict[str, Any]]) -> str:
         for r in reports
         if (r["regime"], r["steps"], r["settings"]) == (where, steps, solver.tuned(r["rule"], where))
     }
-    return max(drawn, key=drawn.__getitem__, default="tweedie")
+    return max(drawn, key=drawn.__getitem__, default=fitting(solver.path, solver.codec)[0])
 
 
 def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:
@@ -304,7 +254,7 @@ def main() -> None:
     }
     write_json(folder / "card.json", card)
     with written_atomically(folder / "README.md") as file:
-        file.write(card_text(card).encode())
+        file.write(card_text(card, config, options.name).encode())
     if options.command:
         said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
         record = training_record(config, state, log, **said)
