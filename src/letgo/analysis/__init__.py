@@ -110,7 +110,7 @@ ANALYSES: dict[str, Analysis] = {
             "validity by a factor on the variance of each step",
             "Fig. 11",
             "letgo.analysis.variance",
-            walks=20.0,
+            walks=22.0,
         ),
         Analysis(
             "ahead",
