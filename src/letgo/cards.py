@@ -25,6 +25,10 @@ def recipe(config: Config) -> str:
             "cross-entropy on open cells after each turn, self-correction around it (App. C's form, lambda_simple "
             f"{config.simple_weight:g}); the gradient's norm cut to {config.clip_norm:g}"
         )
+    if config.objective == "masked":
+        loss = "cross-entropy at masked cells, masking rates uniform (App. F.1)"
+    if config.objective == "velocity":
+        loss = "the squared error of the velocity"
     optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
     rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
     falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"

@@ -174,7 +174,7 @@ class Trainer:
         rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
         self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
         self.ema = self.flat.detach().clone()
-        self.rate, self.progress = torch.zeros(2, device=device).unbind()
+        self.rate, self.progress = (torch.tensor(0.0, device=device) for _ in range(2))
         self.optimizer = self._make_optimizer(fast)
         self.adam = {
             "step": torch.zeros((), device=device if cuda else "cpu"),  # where Adam itself would put it
