@@ -447,3 +447,30 @@ def test_metrics_count_requests_steps_calls_and_boards(client):
     assert buckets == sorted(buckets)
     assert client.get("/metrics", headers={"Origin": "http://elsewhere"}).status_code == 403
     assert client.get("/metrics", headers={"Host": "elsewhere"}).status_code == 403
+
+
+def test_a_board_that_is_settled_leaves_its_batch_to_the_others():
+    import letgo
+    from letgo.app.jobs import SolveJob
+    from letgo.app.scheduler import Scheduler
+
+    solver = letgo.load("sudoku-mini", "cpu")
+    sampler, problems = solver.sampler("tweedie", 30), [solver.parse([puzzle]) for puzzle in PUZZLES]
+    jobs = [SolveJob(solver, problem, sampler, 1, 0) for problem in problems]
+    answers: dict[int, dict] = {}
+    scheduler, sizes = Scheduler(8), []
+    for number, job in enumerate(jobs):
+        job.emit = lambda name, data, number=number: answers.update({number: data})
+        scheduler.submit(job)
+    while len(answers) < len(jobs):
+        batch = scheduler._next()
+        assert batch is not None
+        sizes.append(len(batch.lanes))
+        if not scheduler._advance(batch):
+            scheduler._retire(batch)
+    calls = sorted(answer["calls"] for answer in answers.values())
+    assert calls[0] < calls[-1]  # else nothing could leave
+    assert sizes == [sum(own > step for own in calls) for step in range(calls[-1])]
+    for problem, answer in zip(problems, (answers[number] for number in range(len(jobs))), strict=True):
+        [alone] = solver.solve(problem, rule="tweedie", steps=30)
+        assert timeless(answer) == timeless(alone.as_dict())

@@ -38,6 +38,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "export": "write a model's network as an ONNX file",
     "push": "upload a model with its card to the Hugging Face Hub",
     "app": "serve a page where two samplers run side by side",
+    "serve": "serve the page's API by several processes of a Ray cluster",
     "data": "make, fetch and check data files",
     "completion": "print a script that completes these words in a shell",
 }
