@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,20 +14,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from letgo import tasks
-from letgo.analysis import ANALYSES, analysis_of, toy
+from letgo.analysis import ANALYSES, analysis_of, states, toy
 from letgo.analysis.changes import of_rule as changes_of
 from letgo.analysis.record import Record, bins, by_bin, record
-from letgo.analysis.study import Study, Wish, run_analysis
-from letgo.cli import main
+from letgo.analysis.study import Piece, Study, Wish, run_analysis
+from letgo.cli import build_parser, main
 from letgo.config import Config
 from letgo.data.source import source_of
 from letgo.presets import PRESETS
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import Session
-from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
+from letgo.reproduce.pictures import Picture, analyze_missing, show_commitment, show_pictures
 from letgo.reproduce.results import Results
 from letgo.reproduce.store import Store
 from letgo.rng import Noise
@@ -34,6 +36,10 @@ from letgo.runs import save_weights, write_json
 from letgo.solver import load
 
 ROOT = Path(__file__).parents[1]
+EXTREME = (  # a well-known puzzle and its answer
+    "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79",
+    "534678912672195348198342567859761423426853791713924856961537284287419635345286179",
+)
 COMMON = ("analysis", "n", "seed", "device", "seconds", "version")
 
 
@@ -292,6 +298,44 @@ def test_events_add_up_to_the_validity_of_centers():
         assert valid["tweedie"] == valid["proposal"]  # a positive factor changes no argmax
 
 
+def test_noised_cells_are_read_right_as_often_as_a_closed_form_says():
+    """Of K symbols the right one has the largest entry with probability E[Phi(Z + alpha / beta)^(K - 1)].
+
+    128 boards of 12 open cells, 4 draws each: five standard errors, the odds of a false alarm are 1e-6 a time.
+    """
+    report = run_analysis(analysis_of("forward-noise"), load("sudoku-mini", "cpu"), Wish(count=128))
+    z = np.linspace(-9, 9, 4001)
+    for i in range(7, len(report["t"]), 8):
+        t = report["t"][i]
+        ratio = math.cos(math.pi * t / 2) / math.sin(math.pi * t / 2)
+        right = float((stats.norm.pdf(z) * stats.norm.cdf(z + ratio) ** 3).sum() * (z[1] - z[0]))
+        error = math.sqrt(right * (1 - right) / (128 * 4 * 12))
+        curves = report["curves"]["state"]
+        assert abs(curves["accuracy"]["mean"][i] - right) < 5 * error + 1e-4
+        assert curves["accuracy"]["low"][i] <= curves["accuracy"]["high"][i]
+        assert curves["valid"]["mean"][i] <= curves["accuracy"]["mean"][i] + 1e-9
+        assert curves["gap"]["mean"][i] <= curves["margin"]["mean"][i]
+    assert report["curves"]["proposal"]["valid"]["mean"][0] == 1.0  # at t = .025 a trained network errs no more
+
+
+def test_self_corrections_first_time_is_drawn_as_algorithm_2_draws_it_given_the_second(monkeypatch: pytest.MonkeyPatch):
+    """t1 and u are uniform and t2 = t1 u. Given t2 = .3 the mean of t1 is .7 / log(1 / .3) = .581; beside it are
+    10^6 draws, of which those near .3 are kept. 512 boards, five standard errors."""
+    part, seen = study("sudoku-mini", 512, 10), []
+    monkeypatch.setattr(Piece, "propose", lambda self, x_t, t: seen.append(t) or x_t)
+    for piece in part.pieces():
+        states.trained_on(piece, torch.full((1, 1, 1), 0.3), 5)
+    times = torch.cat(seen).flatten().double()
+    rng = np.random.default_rng(0)
+    first, share = rng.random((2, 1_000_000))
+    kept = first[np.abs(first * share - 0.3) < 0.005]
+    assert len(times) == 512
+    assert abs(float(times.mean()) - kept.mean()) < 5 * kept.std() / math.sqrt(512)
+    assert kept.mean() == pytest.approx(0.7 / math.log(1 / 0.3), abs=0.01)
+    assert abs(float(times.std()) - kept.std()) < 0.03
+    assert times.min() >= 0.3
+
+
 @pytest.mark.parametrize("t", [0.05, 0.3, 0.6, 0.9, 0.99, 1.0])
 def test_the_toys_exact_denoiser_and_marginal_are_what_quadrature_says(t: float):
     x0 = np.concatenate([np.linspace(-3, -2, 4001), np.linspace(2, 3, 4001)])
@@ -323,6 +367,33 @@ def test_in_the_toy_ddpm_stays_lost_where_the_sign_is_always_wrong_and_tweedie_d
     assert main(["analyze", "toy", "sudoku-mini"]) == 2
 
 
+@pytest.mark.parametrize(("words", "split"), [({}, "valid"), ({"split": "test"}, "test"), ({"regime": "test"}, "test")])
+def test_a_report_names_the_split_that_was_drawn_where_a_regime_is_one(words: dict[str, str], split: str, here: Path):
+    files = {"valid": Path("data/valid.csv"), "test": Path("data/test.csv")}
+    puzzle, answer = EXTREME
+    for name, file in files.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"source,question,answer,rating\n{name},{puzzle},{answer},1\n")
+    wish = Wish(count=1, steps=2, data="data", **words)
+    report = run_analysis(analysis_of("changes"), load("sudoku-extreme", "cpu"), wish)
+    assert (report["regime"], report["split"], report["data"]["file"]) == (split, split, f"{split}.csv")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("file", sorted((ROOT / "results" / "analysis").glob("*.json")), ids=lambda file: file.stem)
+def test_a_report_of_ours_can_be_repeated_by_its_command(file: Path):
+    report = json.loads(file.read_text())
+    words = shlex.split(report["command"])
+    said = build_parser().parse_args(words[1:])
+    assert words[:2] == ["letgo", "analyze"]
+    assert said.name == report["analysis"]
+    assert set(COMMON) <= set(report)
+    assert said.count in (None, report["n"])
+    assert said.seed == report["seed"]
+    assert "model" not in report or report["model"] in said.models
+    assert not Path(said.data or "here").is_absolute()
+
+
 # As experiments of `letgo reproduce`
 
 
@@ -350,6 +421,27 @@ def test_a_picture_is_measured_once_and_shown_with_its_command(here: Path):
     asks = Picture("mechanism", ("sudoku-extreme",), file=True)
     analyze_missing(session, [asks])
     assert "--data FOLDER" in session.skipped["sudoku-extreme"]
+
+
+def test_commitment_times_are_pooled_over_tasks_with_every_board_counted_once(tmp_path: Path):
+    """Two tasks: (2 x .5 + 1 x .8) / 3 = .6 of the boards that end valid."""
+
+    def score(value: float, n: int) -> dict[str, float]:
+        return {"value": value, "low": 0.0, "high": 1.0, "n": n}
+
+    def report(valid: dict[str, float], never: dict[str, float]) -> dict[str, object]:
+        found = {"commitment": {"valid": valid, "invalid": score(0.9, 4)}, "failures": {"never_valid": never},
+                 "auroc": {"commitment": score(0.75, 8)}}  # fmt: skip
+        return {"model": "m", "regime": "r", "objective": "simple", "rules": {"ddpm": found, "tweedie": found}}
+
+    pictures = (Picture("changes", ("latin",)), Picture("changes", ("queens",)))
+    write_json(tmp_path / "analysis" / "changes-latin.json", report(score(0.5, 2), score(0.25, 4)))
+    write_json(tmp_path / "analysis" / "changes-queens.json", report(score(0.8, 1), score(0.5, 4)))
+    text = show_commitment(Results(Store(tmp_path)), pictures)
+    assert "| DDPM | simple | 0.60, n = 3 | 0.72, n = 1229 | 0.90, n = 8 | 0.92, n = 1075 |" in text
+    assert "| DDPM | self-correction | - | 0.88, n = 1755 | - |" in text
+    assert "| 0.25 [0.00, 1.00], n = 4 | 0.75 [0.00, 1.00] by commitment |" in text
+    assert show_commitment(Results(Store(tmp_path / "none")), pictures) == "Not measured yet."
 
 
 @pytest.mark.fast

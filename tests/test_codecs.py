@@ -163,5 +163,5 @@ def test_an_image_is_drawn_by_all_64_bits_of_the_seed(seed: int) -> None:
 def test_a_digit_without_images_is_refused() -> None:
     digits = symbols_of(*digit_images(), 8, 9)
     keep = (digits.labels != 2) & (digits.labels != 5)
-    with pytest.raises(LetgoError, match="lack symbol 2"):
+    with pytest.raises(LetgoError, match="no digit image of symbol 2"):
         DigitImages(digits[keep].pixels, digits[keep].labels, NearestMean(8))

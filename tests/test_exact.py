@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from scipy import stats
 from torch import Tensor
 from torch.testing import assert_close
 
+import letgo
 from letgo.codecs import OneHot
 from letgo.kernels import Rule, ddpm, euler, tweedie
 from letgo.models.denoiser import Denoiser, ExactDenoiser
@@ -110,3 +112,22 @@ def test_the_example_of_the_docs_runs() -> None:
     assert result.stdout.count("| tweedie |") == 2
     assert "n = 20 each, 20 steps, seed 0" in result.stdout
     assert result.stderr == ""
+
+
+def test_tweedie_keeps_half_of_a_gaussians_variance_and_ddpm_nearly_all() -> None:
+    """The denoiser of N(0, c^2) is linear, so the last variance is known. Bounds are 5 deviations of 40,000: 1e-6."""
+    path, c, steps = CosinePath(), 0.3, 200
+
+    def denoise(x_t: Tensor, t: Tensor) -> Tensor:
+        alpha, beta = path.alpha(t), path.beta(t)
+        return alpha * c**2 / (alpha**2 * c**2 + beta**2) * x_t
+
+    variance = torch.ones(1, 1, 1)
+    for t, s in pairwise(uniform_grid(steps).view(-1, 1, 1, 1)):
+        gain = denoise(torch.ones(1, 1, 1), t)
+        variance = (path.alpha(s) * gain) ** 2 * variance + path.beta(s) ** 2
+    kept = float(variance) / c**2
+    assert kept == pytest.approx(0.475, abs=1e-3)
+    drawn = {rule: letgo.sample(denoise, (40, 1000, 1), rule=rule, steps=steps) for rule in ("tweedie", "ddpm")}
+    assert float(drawn["tweedie"].var()) / c**2 == pytest.approx(kept, abs=0.018)
+    assert float(drawn["ddpm"].var()) / c**2 == pytest.approx(0.945, abs=0.036)  # 1 in the limit of many steps

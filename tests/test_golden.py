@@ -143,7 +143,7 @@ def test_twenty_training_steps_lead_to_the_same_weights(what: str, tmp_path: Pat
 
 
 def write() -> None:
-    from letgo.runs import shipped
+    from letgo.runs import load_model, shipped
 
     golden: dict[str, Any] = {"machine": machine(), "instances": {}, "sampling": {}, "training": {}}
     for task, regimes in REGIMES.items():
@@ -153,7 +153,7 @@ def write() -> None:
                 context = None if p.context is None else p.context.float()
                 golden["instances"][f"{task} {regime} {split}"] = digest(p.solution.long(), p.given, context)
     for name in shipped():
-        for rule in RULES:
+        for rule in RULES if load_model(name)[0].codec != "masked" else ():
             x, boards = sampled(name, rule)
             golden["sampling"][f"{name} {rule}"] = {"digest": digest(x), "boards": boards}
     for what in TRAINED:

@@ -385,7 +385,8 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half(rows: list[
     u = stats.mannwhitneyu(*groups, method="asymptotic").statistic if len(set(scores)) > 1 else len(above) / 2
     assert found.value == pytest.approx(u / len(above))
     low, high = found.interval95
-    assert 0 <= low <= found.value <= high <= 1
+    assert low <= found.value <= high
+    assert (low >= 0 and high <= 1) != (found.value in (0.0, 1.0))
     assert found.n == len(rows)
 
 

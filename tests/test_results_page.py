@@ -29,6 +29,7 @@ from letgo.reproduce.paper import (
 from letgo.reproduce.results import Result, Results
 from letgo.reproduce.store import Store, split_seed
 
+D3PM = TABLES["table1-d3pm"]
 TABLE8, TABLE9, TABLE11, TABLE12, TABLE13, TABLE14 = (TABLES[f"table{n}"] for n in (8, 9, 11, 12, 13, 14))
 
 
@@ -351,3 +352,31 @@ def test_boards_that_two_seeds_share_count_once(put: Any):
     (row,) = own_rule_rows(put("sudoku", report(1200, 2000, rule="resample")))
     low, high = rate(1000, 2000).interval95
     assert row.startswith(f"| sudoku | 21 | 200 | 0, 1 | 2000 | 0.500 [{low:.3f}, {high:.3f}] ± 0.141 |")
+
+
+# The discrete reference
+
+
+def test_the_d3pm_block_has_the_papers_33_numbers_and_says_what_is_missing(put: Any, tmp_path: Path):
+    """Section 4 and App. F.1: confidence 1.00 at 21 clues, .24 and .44 on Sudoku-Extreme; 256, 1000 and 64 steps."""
+    assert len(list(D3PM.cells())) == 33
+    extreme = [cell(D3PM, f"d3pm-extreme-pass{k}", "confidence", "d3pm").paper for k in (1, 10)]
+    assert [(number.value, number.std) for number in extreme] == [(0.24, 0.02), (0.44, 0.05)]
+    steps = {c.column.model: c.column.steps for c in D3PM.cells()}
+    assert steps == {
+        "sudoku-d3pm": 256, "sudoku-extreme-d3pm": 1000, "queens-d3pm": 256, "latin-d3pm": 256, "connectivity-d3pm": 64
+    }  # fmt: skip
+    text = shown(Store(tmp_path), "table1-d3pm")
+    assert text.count("not measured yet") == 33
+    assert "letgo train latin-d3pm --out runs/latin-d3pm\n" in text
+    assert "letgo reproduce table1-d3pm --models runs --tasks latin --seeds 0\n" in text
+    known = {"model": "latin-d3pm", "regime": "gen", "steps": 256, "objective": "masked"}
+    ours = report(1700, **known, rule="remdm")
+    noisy = report(1990, **known, rule="confidence", settings={"order_noise": 0.5})
+    text = shown(put("latin-d3pm", report(1980, **known, rule="confidence"), ours, noisy), "table1-d3pm")
+    assert text.count("not measured yet") == 32
+    assert "| Latin, generation | d3pm | Confidence | 0.990 [" in text
+    assert "| latin-d3pm | gen | remdm | 0.850 [" in text
+    assert "| latin-d3pm | gen | confidence order_noise=0.5 | 0.995 [" in text
+    assert "latin-d3pm" not in shown(Store(tmp_path), "others")
+    assert "| Latin, generation | - (0.65) | 0.990 (0.99) | - (0.96) |" in front(Results(Store(tmp_path)))

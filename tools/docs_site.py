@@ -27,11 +27,24 @@ from letgo import __version__, cli
 ROOT = Path(__file__).resolve().parent.parent
 NAVIGATION = {  # pages of docs/ that stand nowhere here come last
     "Start": ["index", "docs/install"],
-    "Concepts": ["docs/concepts", "docs/without-a-network", "docs/lcm-without-distillation", "docs/looped"],
-    "How to": ["docs/own-data", "docs/schedulers", "docs/app", "docs/formats", "CONTRIBUTING"],
+    "Concepts": [
+        "docs/concepts",
+        "docs/without-a-network",
+        "docs/lcm-without-distillation",
+        "docs/looped",
+        "docs/masked",
+    ],
+    "How to": ["docs/own-data", "docs/schedulers", "docs/ecosystem", "docs/app", "docs/formats", "CONTRIBUTING"],
     "Notebooks": ["examples/solve_and_watch", "examples/own_model"],
     "Reference": ["reference/cli", "reference/python", "docs/glossary"],
-    "Results": ["docs/results", "docs/analysis", "docs/performance", "docs/robustness"],
+    "Results": [
+        "docs/results",
+        "docs/ablations",
+        "docs/analysis",
+        "docs/knife-edge",
+        "docs/performance",
+        "docs/robustness",
+    ],
     "Project": ["docs/decisions", "docs/log", "docs/assets", "CHANGELOG"],
 }
 DOORS = ("load", "sample", "train", "evaluate")

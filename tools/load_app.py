@@ -1,6 +1,7 @@
 """Many clients at once against `letgo app`: every answer must come, be right, and be the one a lone client gets.
 
     python tools/load_app.py --clients 32 --seconds 60 --model sudoku-mini --races 0,2,4,8
+    python tools/load_app.py --serve 2 --kill 10     two replicas of `letgo serve --ray`, one killed after 10 s
 
 Starts a server of its own on this machine and stops it again. One request in eight is a streamed trajectory; then a
 light question is asked beside long races, and a kept connection asks for little many times.
@@ -27,6 +28,8 @@ parser.add_argument("--seconds", type=float, default=60)
 parser.add_argument("--model", default="sudoku-mini", help="a shipped model, or a run folder")
 parser.add_argument("--steps", type=int, help="default: the model's own")
 parser.add_argument("--races", default="", help="also time a light solve beside so many long races, e.g. 0,2,4,8")
+parser.add_argument("--serve", type=int, metavar="N", help="`letgo serve --ray` with N replicas instead of `letgo app`")
+parser.add_argument("--kill", type=float, metavar="S", help="kill a replica by SIGKILL after so many seconds")
 parser.add_argument("--growth", type=float, default=50, help="MiB by which the server may grow after its warm-up")
 options = parser.parse_args()
 PUZZLE = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
@@ -94,6 +97,15 @@ def visit(port: int, number: int, puzzles: list[str], until: float, log: list, f
             failures.append(fault)
 
 
+def kill_a_replica(port: int, said: list[str]) -> None:
+    """The first process that /metrics names is killed, while everybody asks."""
+    time.sleep(options.kill)
+    text = Client(port).ask("GET", "/metrics")[1]
+    name = re.search(r'letgo_replica_answers_total\{replica="([^"]+)"\}', text)[1]  # type: ignore[index]
+    os.kill(int(name.rpartition("-")[2]), signal.SIGKILL)
+    said.append(f"replica {name} was killed after {options.kill:g} s")
+
+
 def percentiles(seconds: list[float]) -> str:
     ordered = sorted(seconds) or [0.0]
     p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
@@ -144,7 +156,10 @@ def measure(port: int, pid: int) -> int:
     failures: list[str] = []
     before, cpu, load, until = resident(pid), used(pid), os.getloadavg()[0], time.monotonic() + options.seconds
     started = time.perf_counter()
-    with ThreadPoolExecutor(options.clients) as threads:
+    said: list[str] = []
+    with ThreadPoolExecutor(options.clients + 1) as threads:
+        if options.kill:
+            threads.submit(kill_a_replica, port, said)
         for number in range(options.clients):
             threads.submit(visit, port, number, puzzles, until, log, failures)
     elapsed, after, cpu = time.perf_counter() - started, resident(pid), used(pid) - cpu
@@ -163,6 +178,10 @@ def measure(port: int, pid: int) -> int:
         print(f"{path:16} {len(times):5} answers  {len(times) / elapsed:6.1f}/s   {percentiles(times)}")
     print(f"the server's CPU: {1000 * cpu / max(len(log), 1):.1f} ms an answer, {100 * cpu / elapsed:.0f}% of a core")
     print(f"errors {len(failures)}, answers that a lone client gets differently {changed} of {len(again)}")
+    if options.serve:
+        counted = client.ask("GET", "/metrics")[1].splitlines()
+        said += [line for line in counted if line.startswith(("letgo_replica_answers_total", "letgo_retries_total"))]
+        print(*said, sep="\n")
     print(f"memory {before:.0f} MiB before, {after:.0f} MiB after; places still taken {health['in_flight']}")
     print(f"a kept connection: {kept(port)}")
     for races in [int(number) for number in options.races.split(",") if number]:
@@ -171,12 +190,15 @@ def measure(port: int, pid: int) -> int:
         print(f"memory {resident(pid):.0f} MiB at the end")
     for fault in failures[:5]:
         print(f"  {fault}", file=sys.stderr)
+    if options.kill and not said[0].startswith("replica"):
+        failures.append("no replica was killed")
     return int(bool(failures or changed or health["in_flight"] or after - before > options.growth))
 
 
 def main() -> int:
     local = [] if "/" not in options.model else ["--model", options.model]
-    command = [sys.executable, "-m", "letgo", "app", "--port", "0", *local]
+    verb = ["app"] if not options.serve else ["serve", "--ray", "--replicas", str(options.serve)]
+    command = [sys.executable, "-m", "letgo", *verb, "--port", "0", *local]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             port = int(re.search(r":(\d+)/", server.stdout.readline())[1])  # type: ignore[union-attr,index]

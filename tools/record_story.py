@@ -43,13 +43,13 @@ class Chosen:
 
 
 LOOPED = "sudoku-extreme-looped"
-NUGGET = ".......39.....1..5..3.5.8....8.9...6.7...2...1..4.......9.8..5..2....6..4..7....."  # known as Golden Nugget
+ESCARGOT = "1....7.9..3..2...8..96..5....53..9...1..8...26....4...3......1..4......7..7...3.."  # by A. Inkala
 MASKED = ({"rule": "ancestral"}, {"rule": "remask"})
 TRAININGS = ({"rule": "ddpm"}, {"rule": "ddpm", "model": "sudoku"})
 CHOSEN = [
     Chosen("Sudoku: two samplers", "sudoku-baseline", "21"),
     Chosen("Sudoku: without and with self-correction, both DDPM", "sudoku-baseline", "21", sides=TRAININGS, seed=-1),
-    Chosen("One of the hardest Sudokus, until the network is sure", LOOPED, "test", 0, NUGGET, sure=24),
+    Chosen("AI Escargot, a hard Sudoku, until the network is sure", LOOPED, "test", 9, ESCARGOT, sure=24),
     Chosen("Masked diffusion: 4x4 Sudoku, two ways to unmask", "sudoku-mini-d3pm", "4", sides=MASKED, seed=-1),
     Chosen("Latin square from nothing", "latin-baseline", "gen", puzzle="nothing"),
     Chosen("14 queens", "queens-baseline", "random", seed=3),
@@ -71,13 +71,13 @@ def verdicts(client: TestClient, body: dict[str, Any]) -> list[bool]:
     return [end["valid"] for end in sorted(ends, key=lambda end: end["side"])]
 
 
-def shares(example: Chosen) -> list[dict[str, Any]]:
-    """Of each side the measured share with its n, as `letgo evaluate` reported it for 200 steps."""
+def shares(example: Chosen, steps: int) -> list[dict[str, Any]]:
+    """Of each side the measured share with its n, as `letgo evaluate` reported it for the model's own steps."""
     found = []
     for side in example.sides:
         reports = json.loads((ROOT / "results" / f"{side.get('model', example.model)}.json").read_text())
         fits = [r for r in reports if r["rule"] == side["rule"] and r["regime"] == example.regime and not r["settings"]]
-        best = max((r["validity"] for r in fits if r["steps"] == 200), key=lambda validity: validity["n"])
+        best = max((r["validity"] for r in fits if r["steps"] == steps), key=lambda validity: validity["n"])
         found.append({"value": best["value"], "n": best["n"]})
     return found
 
@@ -114,7 +114,7 @@ def chosen(client: TestClient, example: Chosen) -> dict[str, Any]:
         if verdicts(client, body) == [False, True]:
             sides = [dict(side) for side in example.sides]
             told = {"title": example.title, "model": example.model, "puzzle": puzzle, "sides": sides, "seed": seed}
-            return {**told, "regime": example.regime, "shares": shares(example)}
+            return {**told, "regime": example.regime, "shares": shares(example, card["steps"])}
         tried += 1
         if tried == PATIENCE or (example.puzzle != "random" and example.seed >= 0):
             raise SystemExit(f"{example.title}: no run of {tried} ends broken on the left and valid on the right")

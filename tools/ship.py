@@ -20,14 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
 
+from letgo.cards import card_text, recipe
 from letgo.config import Config
+from letgo.data.digits import FACTS, LICENCES, TENSORS, read_facts
 from letgo.data.files import written_atomically
 from letgo.data.source import source_of
 from letgo.presets import PRESETS
 from letgo.reproduce.measure import KINDS, weights_digest
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.samplers import fitting
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -42,24 +47,6 @@ LISTS = (
 FILES = {name: kind.same for name, kind in KINDS.items() if kind.command}  # reports of other kinds
 
 
-def recipe(config: Config) -> str:
-    loss = "simple loss (Eq. 4)"
-    if config.objective == "self-correction":
-        form = "Algorithm 2" if config.full_gradient else "App. C's form"
-        loss = f"self-correction (Eq. 9, {form}, lambda_simple {config.simple_weight:g})"
-    if config.objective == "cross-entropy":
-        loss = (
-            "cross-entropy on open cells after each turn, self-correction around it (App. C's form, lambda_simple "
-            f"{config.simple_weight:g}); the gradient's norm cut to {config.clip_norm:g}"
-        )
-    optimizer = "Adam" if config.optimizer == "adam" else "Muon (blocks' matrices) and Adam"
-    rate = f"{optimizer} {config.learning_rate:g}, {config.warmup:,} steps of warm-up"
-    falls = f"linear decay to 0 over the last {config.decay * config.steps:,.0f} steps"
-    rate += f", {falls if config.decay else 'then constant'}"
-    start = "from another run's weights (results/training.json); " if config.init else ""
-    return f"{start}{loss}; {rate}; batch {config.batch}; seed {config.seed}"
-
-
 def data_text(config: Config) -> str:
     """What a model of this task was trained on; Sudoku-Extreme is the stand-in, as long as its own files are away."""
     task = config.build_task()
@@ -68,9 +55,12 @@ def data_text(config: Config) -> str:
     turned = ", each in its 8 turns and reflections" if config.symmetries else ""
     images = ", each under random symmetries of the board (digits, bands, stacks, lines, transposition)"
     images = images if config.symmetries else ""
+    size, source = (config.codec_options.get(name) for name in ("size", "source"))
+    shown = f", their cells {size}x{size} images of {source}'s training digits" if source else ""
     clues = f"with 0 to {task.cells - 1} clues at random places"
     return {
-        "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}",
+        "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}{shown}",
+        "mnist-sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}{shown}",
         "latin": f"{count} random {side}x{side} Latin squares {drawn}, {clues}",
         "queens": f"{count} boards of {side} queens, the training split of all that letgo's own search lists, {clues}",
         "connectivity": f"{count} random graphs of {side} nodes {drawn}",
@@ -84,7 +74,19 @@ def data_text(config: Config) -> str:
 
 
 def licence(config: Config) -> str:
+    source = config.codec_options.get("source")
+    if source in LICENCES:
+        return f"MIT for the weights; the images that are shipped with them: {LICENCES[source]}"
     return {"sudoku-extreme": LISTS}.get(config.task, GENERATED)
+
+
+def without_training_digits(run: Path) -> dict[str, bytes]:
+    """The two files of a model's digits; a model that is shipped is not trained on."""
+    facts = read_facts(run)
+    tensors = load_tensors((run / TENSORS).read_bytes())
+    blob = save({name: value for name, value in sorted(tensors.items()) if not name.startswith("train.")})
+    words = {**facts, "sha256": hashlib.sha256(blob).hexdigest()}
+    return {TENSORS: blob, FACTS: (json.dumps(words, indent=2) + "\n").encode()}
 
 
 def differs(key: str, config: Config, usual: Config) -> bool:
@@ -117,7 +119,7 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
 def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What DDPM and Tweedie reprojection score where the model was measured first, with its command.
 
-    A model that was measured with neither has the figures of its own rule.
+    A model that was measured with neither has the figures of its own rules.
     """
     plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
     first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
@@ -133,41 +135,7 @@ def rewrite_cards() -> None:
         card |= again(card["name"], config) | {"figures": figures(Store(RESULTS).reports(card["name"]))}
         write_json(path, card)
         with written_atomically(path.with_name("README.md")) as file:
-            file.write(card_text(card).encode())
-
-
-def card_text(card: dict[str, Any]) -> str:
-    chosen = card["validation"]
-    limits = "\n".join(f"- {line}" for line in card["limits"])
-    steps, whole = card["steps"], card.get("run_steps", card["steps"])
-    run = f"{steps:,} steps" if steps == whole else f"{steps:,} steps of a run of {whole:,}"
-    why = "chosen on validation boards" if chosen else "raw ones were not compared on validation boards"
-    lines = f"Trained again ({card['again_seen']}):\n\n```\n{card['again']}\n```"
-    if not card["again"]:
-        lines = "The lines that made it, one after the other:\n\n```\n" + "\n".join(card["commands"]) + "\n```"
-    scores = "".join(
-        f"- **{f['rule']}**, {f['regime']}: {f['value']:.3f} [{f['low']:.3f}, {f['high']:.3f}], n = {f['n']}: "
-        f"`{f['command']}`\n"
-        for f in card["figures"]
-    )
-    return f"""# {card["name"]}
-
-{card["summary"]}
-
-- **Data**: {card["data"]}. Licence: {card["licence"]}.
-- **Recipe**: {card["recipe"]}.
-- **Training**: {run} in {card["seconds"]:,.0f} s on {card["trained_on"]}; {card["weights"]} weights
-  ({why}), stored in fp16; {card["parameters"]:,} parameters.
-
-{scores}
-What else it scores, with intervals and commands: `results/{card["name"]}.json` and `docs/results.md` in the repository.
-
-{lines}
-
-Limits:
-
-{limits}
-"""
+            file.write(card_text(card, config, card["name"]).encode())
 
 
 def public(command: str, run: str, name: str) -> str:
@@ -202,7 +170,7 @@ def best_from_nothing(folder: Path, reports: list[dict[str, Any]]) -> str:
         for r in reports
         if (r["regime"], r["steps"], r["settings"]) == (where, steps, solver.tuned(r["rule"], where))
     }
-    return max(drawn, key=drawn.__getitem__, default="tweedie")
+    return max(drawn, key=drawn.__getitem__, default=fitting(solver.path, solver.codec)[0])
 
 
 def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:
@@ -279,6 +247,9 @@ def main() -> None:
         for report in found:
             store.add(path.stem, {**named(report, options.name, facts), **same}, FILES[path.stem])
     write_json(folder / "config.json", config.as_dict())
+    if (options.run / FACTS).is_file():
+        for name, content in without_training_digits(options.run).items():
+            (folder / name).write_bytes(content)
     for tuned in options.run.glob("tune-*.json"):
         grid = read_json(tuned)
         grid |= {"command": public(grid["command"], str(options.run), options.name)} if "command" in grid else {}
@@ -304,7 +275,7 @@ def main() -> None:
     }
     write_json(folder / "card.json", card)
     with written_atomically(folder / "README.md") as file:
-        file.write(card_text(card).encode())
+        file.write(card_text(card, config, options.name).encode())
     if options.command:
         said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
         record = training_record(config, state, log, **said)

@@ -120,6 +120,8 @@ def auroc(scores: Float[Tensor, "boards"] | Int[Tensor, "boards"], positive: Boo
     _, place, ties = scores.unique(return_inverse=True, return_counts=True)
     ranks = (ties.cumsum(0).double() - (ties - 1) / 2)[place]  # equal scores share the middle of their ranks
     area = (float(ranks[positive].sum()) - few * (few + 1) / 2) / (few * many)
+    if area in (0.0, 1.0):  # no pair is out of order: that has no spread to judge by
+        return Estimate(area, (-math.inf, math.inf), few + many)
     pair, other = area / (2 - area), 2 * area**2 / (1 + area)
     variance = area * (1 - area) + (few - 1) * (pair - area**2) + (many - 1) * (other - area**2)
     reach = Z95 * math.sqrt(max(variance, 0.0) / (few * many))

@@ -24,7 +24,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from letgo.config import Config
-from letgo.data.files import import_hub, regular_file, written_atomically
+from letgo.data.files import regular_file, written_atomically
+from letgo.data.hub import fault_of, import_hub
 from letgo.errors import LetgoError, unknown
 from letgo.presets import PRESETS
 from letgo.tasks import TASKS
@@ -544,9 +545,8 @@ def _from_hub(identifier: str) -> Path:
         return Path(
             hub.snapshot_download(identifier, allow_patterns=["*.json", "*.safetensors", "*.md"], etag_timeout=5)
         )
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LetgoError(f"cannot fetch hub:{identifier}: {reason}; are you online?") from None
+    except Exception as error:  # its exceptions differ between its versions and its transports
+        raise LetgoError(f"cannot fetch hub:{identifier}: {fault_of(error)}") from None
 
 
 @contextmanager

@@ -245,6 +245,11 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
             assert 0 < masked[0] < 15
             assert masked[-1] == 0
         assert all(frame["x"][0] == "0" and frame["xc"][0] == "z" for frame in frames)  # the clues
+        for board, bad in ((frame["x"], frame["xbad"]) for frame in frames):  # no cell clashes with a masked one
+            units = [(("row", i // 4), ("column", i % 4), ("box", i // 8, i % 4 // 2)) for i in range(16)]
+            held = [(unit, board[i]) for i in range(16) for unit in units[i]]
+            wrong = [i for i in range(16) if board[i] == "?" or any(held.count((u, board[i])) > 1 for u in units[i])]
+            assert bad == wrong
         asked = {"rule": "remask", "order_noise": 0.5}
         told = trajectory(client, model=name, puzzle=puzzle, rules=[asked, "remdm"], steps=40)
         assert told[0][1]["rules"] == [
@@ -442,3 +447,30 @@ def test_metrics_count_requests_steps_calls_and_boards(client):
     assert buckets == sorted(buckets)
     assert client.get("/metrics", headers={"Origin": "http://elsewhere"}).status_code == 403
     assert client.get("/metrics", headers={"Host": "elsewhere"}).status_code == 403
+
+
+def test_a_board_that_is_settled_leaves_its_batch_to_the_others():
+    import letgo
+    from letgo.app.jobs import SolveJob
+    from letgo.app.scheduler import Scheduler
+
+    solver = letgo.load("sudoku-mini", "cpu")
+    sampler, problems = solver.sampler("tweedie", 30), [solver.parse([puzzle]) for puzzle in PUZZLES]
+    jobs = [SolveJob(solver, problem, sampler, 1, 0) for problem in problems]
+    answers: dict[int, dict] = {}
+    scheduler, sizes = Scheduler(8), []
+    for number, job in enumerate(jobs):
+        job.emit = lambda name, data, number=number: answers.update({number: data})
+        scheduler.submit(job)
+    while len(answers) < len(jobs):
+        batch = scheduler._next()
+        assert batch is not None
+        sizes.append(len(batch.lanes))
+        if not scheduler._advance(batch):
+            scheduler._retire(batch)
+    calls = sorted(answer["calls"] for answer in answers.values())
+    assert calls[0] < calls[-1]  # else nothing could leave
+    assert sizes == [sum(own > step for own in calls) for step in range(calls[-1])]
+    for problem, answer in zip(problems, (answers[number] for number in range(len(jobs))), strict=True):
+        [alone] = solver.solve(problem, rule="tweedie", steps=30)
+        assert timeless(answer) == timeless(alone.as_dict())

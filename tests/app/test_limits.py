@@ -63,7 +63,7 @@ def test_limits_are_said_in_words(client, body, words):
         ({"sure": 0.5}, "sure: input should be less than or equal to 0"),
         ({"sure": -1e7}, "sure: input should be greater than or equal to -1000000"),
         ({"sure": -1.0, "tries": 33}, "tries: input should be less than or equal to 32"),
-        ({"sure": -1.0, "model": "sudoku-bits"}, "boards are believed by their one-hot symbols"),
+        ({"sure": -1.0, "model": "sudoku-bits"}, "self-likelihood needs one-hot symbols"),
     ],
 )
 def test_a_mark_is_a_self_likelihood(client, body, words):

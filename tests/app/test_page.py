@@ -170,19 +170,47 @@ def test_a_model_offers_the_rules_that_fit_it(page):
     rules = page.locator("#rule-0 option")
     assert "resample" in [rule.get_attribute("value") for rule in rules.all()]
     page.select_option("#model", page.locator("#model option[value*='small-sudoku-d3pm']").get_attribute("value"))
-    assert [rule.get_attribute("value") for rule in rules.all()] == ["ancestral", "confidence", "remask"]
+    assert [rule.get_attribute("value") for rule in rules.all()] == ["ancestral", "confidence", "remask", "remdm"]
     assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ancestral", "confidence"]
     assert page.locator("#settings-0 input").count() == 1  # there is no variance to multiply
     page.select_option("#rule-1", "remask")
     page.fill("#steps", "40")
     run(page)
-    page.check("input[value=x]", force=True)
     scrub(page, 1)
     assert all("?" in board for board in boards(page))  # masked cells
     page.click("#last")
     assert not any("?" in board for board in boards(page))
     page.select_option("#model", "sudoku-mini")
     assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ddpm", "tweedie"]
+
+
+def test_a_masked_board_is_filled_by_every_decoder(page):
+    """The shipped model. Masks are drawn as masks, are fewer and fewer, and come back where a decoder hides again."""
+    choose_mini(page)
+    page.select_option("#model", "sudoku-mini-d3pm")
+    assert page.is_checked("input[name=view][value=x]")  # the state, not the proposal
+    for left, right in (("ancestral", "confidence"), ("remask", "remdm")):
+        for side, rule in enumerate((left, right)):
+            page.select_option(f"#rule-{side}", rule)
+        page.fill("#steps", "40")
+        run(page)
+        counts = []
+        for step in range(1, 41):
+            scrub(page, step)
+            counts.append([page.locator(f"#board-{side} .cell.masked").count() for side in (0, 1)])
+            assert counts[-1] == [board.count("?") for board in boards(page)]
+        for side in (0, 1):
+            masks = [count[side] for count in counts]
+            assert masks[0] > 6
+            assert masks[-1] == 0
+            assert (masks == sorted(masks, reverse=True)) == (left == "ancestral")
+    assert page.locator("#board-0 .cell.masked .sym").count() == 0
+    page.check("input[value=p]", force=True)
+    scrub(page, 2)
+    assert page.locator(".cell.masked").count() == 0  # the proposal has a symbol everywhere
+    assert "view=p" in page.url
+    page.select_option("#model", "sudoku-mini")
+    assert page.is_checked("input[name=view][value=p]")
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ def plot(reports: list[Report]) -> Figure:
         row[2].axvline(0.5, color="#999999", lw=0.6)
         row[2].set_xlabel("AUROC of failure, 95% interval")
         row[2].set_ylim(-0.6, len(PREDICTORS) - 0.4)
-        row[0].set_ylim(0, 1.5 * row[0].get_ylim()[1])
+        row[0].set_ylim(0, 1.7 * row[0].get_ylim()[1])
         row[0].legend(frameon=False, loc="upper right", borderaxespad=0)
         for axis in row[:2]:
             axis.set_xlabel("progress tau = 1 - t (0 noise, 1 data)")

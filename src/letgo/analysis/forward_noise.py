@@ -22,7 +22,7 @@ MEASURES = {
     "accuracy": "open cells right",
     "valid": "share of valid boards",
     "violations": "cells in broken rules",
-    "margin": "margin top1 - top2, mean over cells",
+    "margin": "mean margin top1 - top2",
 }
 
 

@@ -40,7 +40,7 @@ def run(study: Study) -> Report:
         rows: dict[str, list[Tensor]] = {name: [] for name in parts}
         for done, i in enumerate(levels.tolist(), start=1):
             t, s = (grid[j].view(1, 1, 1).to(study.solver.device) for j in (i, i + 1))
-            for name, x_t in _trained_on(piece, t, i).items():
+            for name, x_t in trained_on(piece, t, i).items():
                 rows[name].append(_plus(piece, x_t, t, s))
             show(piece.start + piece.count * done / len(levels), len(study.problem))
         for name, found in rows.items():
@@ -57,7 +57,7 @@ def run(study: Study) -> Report:
     }
 
 
-def _trained_on(piece: Piece, t: Time, i: int) -> dict[str, State]:
+def trained_on(piece: Piece, t: Time, i: int) -> dict[str, State]:
     """x_t as Simple and as self-correction (Algorithm 2) would make it, with t2 = t.
 
     There t2 = t1 u with t1 and u uniform; given t2 the density of t1 falls as 1 / t1 from t2 to 1, so t1 = t2^v with v

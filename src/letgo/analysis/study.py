@@ -29,6 +29,7 @@ from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.tasks.task import solved
 
+SPLITS = ("valid", "test")
 Advance = Callable[[float | int, int], None]  # how many are done, and of how many
 
 
@@ -173,12 +174,13 @@ def run_analysis(
     if solver is not None:
         if not solver.task.has_rules:
             raise LetgoError(f"{solver.task.name} has no rules to judge a board by; give --valid FILE.py:FUNCTION")
-        solver.on_split(wish.split)
         source = source_of(solver.task, wish.data)
-        study.instances = source.draw(wish.split, wish.regime, count, wish.seed)
-        data = source.identity("valid" if wish.regime == "valid" else wish.split)
+        split = wish.regime if wish.regime in SPLITS else wish.split  # of some tasks a regime is a split
+        regime = split if split in source.regimes else wish.regime or source.regimes[0]
+        solver.on_split(split)
+        study.instances, data = source.draw(split, wish.regime, count, wish.seed), source.identity(split)
         about |= {"model": solver.config.name, "task": solver.task.name, "objective": solver.config.objective}
-        about |= {"regime": wish.regime or source.regimes[0], "split": wish.split, "data": data, "steps": study.steps}
+        about |= {"regime": regime, "split": split, "data": data, "steps": study.steps}
     found = analysis.run(study)
     settings = {rule: sampler.settings for rule, sampler in study.samplers.items()}
     where: dict[str, Any] = {} if solver is None else {"settings": settings, "precision": solver.sample_precision}

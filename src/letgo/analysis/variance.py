@@ -12,7 +12,7 @@ from letgo.analysis.sweep import measured, plot_lines, tell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FACTORS, QUICK = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0), (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)
+FACTORS, QUICK = (0.0, 0.25, 0.5, 0.75, 1.0, 1.15, 1.3, 1.5, 2.0, 3.0, 4.0), (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)
 
 __all__ = ["plot", "run", "tell"]
 

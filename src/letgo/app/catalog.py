@@ -122,6 +122,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
         cells=task.cells,
         side=look.columns,
         **{key: value for key, value in asdict(look).items() if key != "example"},
+        masked=solver.path.family != "gaussian",
         steps=min(config.sample_steps, limits.MAX_STEPS),
         rules=rules,
         default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],

@@ -41,7 +41,12 @@ class Reading:
 
     @cached_property
     def violations(self) -> CellMask:
-        return self.view.solver.task.violations(self.symbols, self.view.problem)
+        """Cells that break a rule whatever the masked ones will be, and those."""
+        task, problem, masked = self.view.solver.task, self.view.problem, self.symbols == MASKED
+        if not bool(masked.any()):
+            return task.violations(self.symbols, problem)
+        fills = (self.symbols.masked_fill(masked, symbol) for symbol in range(task.symbols))
+        return torch.stack([task.violations(board, problem) for board in fills]).all(0) | masked
 
     @cached_property
     def valid(self) -> PerBoard:

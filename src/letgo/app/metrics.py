@@ -23,6 +23,8 @@ FAMILIES = {  # name: type and meaning
     "letgo_batch_boards": ("histogram", "Boards of a batch that still need it, at each of its steps."),
     "letgo_network_calls_total": ("counter", "Calls of a network, each for a whole batch."),
     "letgo_boards_solved_total": ("counter", "Valid boards that were handed out."),
+    "letgo_replica_answers_total": ("counter", "Answers of `letgo serve` by the process that gave them."),
+    "letgo_retries_total": ("counter", "Requests that were asked again, since a replica died over them."),
 }
 GONE = "gone"  # the status of a request whose client left before there was one
 

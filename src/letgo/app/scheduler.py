@@ -96,10 +96,13 @@ class Batch:
         return any(job.young for job in self.jobs())
 
     def split(self) -> list[Batch]:
-        """Boards whose client does not read must not hold up the others: each kind goes on by itself."""
+        """Boards that are settled leave, where a batch may have any size; boards whose client does not read must not
+        hold up the others: each kind goes on by itself."""
+        live = self.live()
+        if 0 < len(live) < len(self.lanes) and not self.solver.engine.pads:  # settled boards make room
+            return self.cut([[row for row, _ in live]])
         if len({job.choked for job in self.jobs()}) < 2:
             return []
-        live = self.live()
         kinds = [[row for row, lane in live if lane.job.choked == choked] for choked in (True, False)]
         return self.cut(kinds) if all(kinds) else []
 

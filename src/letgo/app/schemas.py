@@ -178,6 +178,7 @@ class ModelCard(BaseModel):
     box: int = Field(description="Side of a Sudoku box, 0 where there are none")
     letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
     separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
+    masked: bool = Field(default=False, description="In a state a cell has its symbol, or is masked and has none")
     steps: int = Field(description="Default number of sampler steps")
     rules: dict[str, list[str]] = Field(description="The rules that fit the model, and the settings that each takes")
     default_rules: list[str] = Field(description="ddpm and tweedie where both fit, else the first two rules")

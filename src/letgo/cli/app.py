@@ -52,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
     port = listener.getsockname()[1]
     app = create_app(args.model or [], args.device, args.queue, args.host, args.allow_host or [])
     server = make_server(app, "debug" if args.debug else "warning")
-    host: str = args.host
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    address = f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
+    address = shown_address(args.host, port)
     if not args.quiet:
         print(f"letgo app: {address}  (Ctrl-C stops it)", flush=True)
         if args.host not in ("127.0.0.1", "localhost", "::1"):
@@ -64,6 +62,11 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
         polite(server, app.state.held.hang_up).run(sockets=[listener])
     return 0
+
+
+def shown_address(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
 
 
 def polite(server: Any, hang_up: Callable[[], None]) -> Any:

@@ -15,6 +15,7 @@ NAMED = {
     "evaluate": "models",
     "analyze": "models",
     "export": "models",
+    "push": "models",
     "tune": "models",
     "train": "presets",
 }

@@ -36,7 +36,9 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "analyze": "look into a model: one of the paper's diagnostics as JSON and as a picture",
     "reproduce": "measure the paper's tables and write the pages of results",
     "export": "write a model's network as an ONNX file",
+    "push": "upload a model with its card to the Hugging Face Hub",
     "app": "serve a page where two samplers run side by side",
+    "serve": "serve the page's API by several processes of a Ray cluster",
     "data": "make, fetch and check data files",
     "completion": "print a script that completes these words in a shell",
 }
@@ -51,6 +53,7 @@ LONG = (
     "reproduce",
     "complete",
     "export",
+    "push",
     "sweep",
 )  # work that says what it does
 

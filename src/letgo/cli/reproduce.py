@@ -44,7 +44,6 @@ def run(args: argparse.Namespace) -> int:
     from letgo.reproduce.experiments import EXPERIMENTS, run_missing
     from letgo.reproduce.measure import Session, data_files
     from letgo.reproduce.page import checkout, commands, publish
-    from letgo.reproduce.paper import RULES
     from letgo.reproduce.results import Results
     from letgo.reproduce.store import Store
     from letgo.tasks import TASKS
@@ -64,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if not names:
         raise LetgoError(f"name a table; {listing}")
     known = (("table", names, titles, listing), ("task", args.tasks, TASKS, ""))
-    for what, given, right, hint in (*known, ("rule", args.rules, RULES, f"the tables have {', '.join(RULES)}")):
+    rules = list(dict.fromkeys(need.rule for experiment in EXPERIMENTS.values() for need in experiment.needs))
+    for what, given, right, hint in (*known, ("rule", args.rules, rules, f"the tables have {', '.join(rules)}")):
         for name in given or ():
             if name not in right:
                 raise unknown(what, name, right, hint)

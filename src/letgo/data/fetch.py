@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from letgo.data import mnist
-from letgo.data.files import FilePath, import_hub, regular_file, written_atomically
+from letgo.data.files import FilePath, regular_file, written_atomically
+from letgo.data.hub import import_hub
 from letgo.errors import LetgoError, unknown
 
 TIMEOUT = 5.0  # seconds for the one question whether the hub answers at all

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
-from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, cast
@@ -141,16 +140,6 @@ def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
         finally:
             if not standard:
                 raw.close()
-
-
-def import_hub() -> Any:
-    """The hub's client without its telemetry: letgo reports nothing, so neither does its transport."""
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    hub = import_module("huggingface_hub")
-    with suppress(ImportError):
-        constants: Any = import_module("huggingface_hub.constants")
-        constants.HF_HUB_DISABLE_TELEMETRY = True  # somebody may have imported it before
-    return hub
 
 
 @contextmanager

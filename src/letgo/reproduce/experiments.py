@@ -13,9 +13,9 @@ from typing import Any
 
 from letgo.estimates import rate
 from letgo.presets import PRESETS
-from letgo.reproduce import paper
+from letgo.reproduce import paper, pictures
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
-from letgo.reproduce.paper import TABLE1, TABLE7, TABLES, TRIES, Cell, Table
+from letgo.reproduce.paper import TABLE1, TABLE1_D3PM, TABLE7, TABLES, TRIES, Cell, Table
 from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
@@ -64,8 +64,10 @@ def grid(name: str, plot: Plot | None = None) -> Experiment:
     """A table of the paper; verified solving stands beside some of its cells."""
     table = TABLES[name]
     needs = [Need.of(one) for cell in table.cells() for one in cell.with_others()]
-    title = f"Table {name.removeprefix('table')}: {table.title}"
-    return Experiment(name, title, partial(show_grid, table=table), (*needs, *SOLVED.get(name, ())), plot)
+    label = table.label or f"Table {name.removeprefix('table')}"
+    return Experiment(
+        name, f"{label}: {table.title}", partial(show_grid, table=table), (*needs, *SOLVED.get(name, ())), plot
+    )
 
 
 def show_grid(results: Results, table: Table) -> str:
@@ -119,6 +121,47 @@ def show_misses(results: Results, cells: list[Cell]) -> list[str]:
             name = f"**{cell.column.title}, {cell.objective}, {RULE_NAMES[cell.rule]}** ({against})"
             reasons.setdefault(why, []).append(name)
     return ["\n".join(f"- {', '.join(names)}: {why}" for why, names in reasons.items())] if reasons else []
+
+
+# Masked diffusion, the block D3PM of Table 1
+
+
+def show_d3pm(results: Results) -> str:
+    """The paper's three decoders; how to measure what is missing; and what else was measured of such models."""
+    cells, missing = list(TABLE1_D3PM.cells()), {}
+    parts = [*results.notes(TABLE1_D3PM.name), show_rows(results, cells), *show_misses(results, cells)]
+    for cell in cells:
+        if results.result(cell) is None:
+            missing.setdefault(cell.column.model, cell.column.task)
+    if missing:
+        lines = [line for model, task in missing.items() for line in _d3pm_commands(model, task)]
+        parts.append("Not all is measured. What gives the rest:\n\n```\n" + "\n".join(lines) + "\n```")
+    rows = []
+    for name in sorted(filter(is_masked, results.store.models()), key=place):
+        own = [cell for cell in cells if cell.model == split_seed(name)[0]]
+        for r in results.store.reports(name):
+            if not any(fits(r, cell) for cell in own):
+                rule = " ".join([results.use(r)["rule"], *(f"{k}={v:g}" for k, v in r["settings"].items())])
+                often, k = r["pass_at_k"], r["pass_at_k"]["k"]
+                scores = [share(r["validity"]), f"{share(often)}, k = {k}" if k > 1 else "-"]
+                rows.append([name, r["regime"], rule, *scores, str(r["count"]), str(r["steps"]), steps_of(r)])
+    head = ["model", "regime", "decoder", "valid, 95% interval", "pass@k", "n", "sampling steps", "steps"]
+    return "\n\n".join([*parts, *(["Beside the paper's rows:", as_table(head, rows)] if rows else [])])
+
+
+def _d3pm_commands(model: str, task: str) -> list[str]:
+    """What trains a model of masked diffusion and measures its cells, ours beside the paper's decoders."""
+    data = f" --data {task}" if any(c.file for c in TABLE1_D3PM.columns if c.model == model) else ""
+    measured = f" --data {task}={task}" if data else ""
+    return [
+        f"letgo train {model} --out runs/{model}{data}",
+        f"letgo reproduce table1-d3pm --models runs --tasks {task} --seeds 0{measured}",
+    ]
+
+
+def is_masked(name: str) -> bool:
+    config = PRESETS.get(split_seed(name)[0])
+    return config is not None and config.codec == "masked"
 
 
 # Verified solving: one column per task, both sizes of graphs
@@ -329,7 +372,9 @@ def show_others(results: Results) -> str:
     for name in results.store.models():
         model, _ = split_seed(name)
         cells = [cell for cell in every if cell.model == model]
-        for r in results.store.reports(name) if model not in models and not is_looped(name) else ():
+        for r in (
+            results.store.reports(name) if model not in models and not is_looped(name) and not is_masked(name) else ()
+        ):
             if not any(fits(r, cell) for cell in cells):
                 rule = " ".join([results.use(r)["rule"], *(f"{k}={v:g}" for k, v in r["settings"].items())])
                 counts = [str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps_of(r)]
@@ -361,10 +406,16 @@ SEVERAL = tuple(
     Need("sudoku", model, "", "tweedie", 200, paper.O3_PUZZLES, paper.O3_DRAWS, kind="solutions", first=True)
     for model in SUDOKU
 )
+# A decoder of today's beside the paper's three, on the same columns
+REMASKED = tuple(
+    replace(Need.of(Cell(TABLE1_D3PM, column, "remdm", paper.D3PM)), first=True) for column in TABLE1_D3PM.columns
+)
+D3PM = grid("table1-d3pm")
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         grid("table1", Plot(TABLE1, (3, 4))),
+        replace(D3PM, show=show_d3pm, needs=(*D3PM.needs, *REMASKED)),
         Experiment("solve", "Verified solving", show_solve, (*SOLVED["table1"], *SOLVED["table7"])),
         Experiment("table5", "Table 5: EM decay's settings, as tuned", show_tuning, TUNED),
         grid("table7", Plot(TABLE7, (1, 5), "maze-muon")),
@@ -372,6 +423,15 @@ EXPERIMENTS = {
         Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
         Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
         figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
+        figure("fig4", "Figures 4 and 5: the toy of App. J", Picture("toy")),
+        figure("fig6", "Figure 6: forward-noised solutions", Picture("forward-noise", SUDOKU[:1])),
+        figure("states", "App. K.5: E_+ on trained-on and on sampled states", Picture("states", SUDOKU[:1])),
+        Experiment(
+            "table16",
+            "Table 16: commitment times, and how runs fail",
+            partial(pictures.show_commitment, pictures=pictures.COMMITTED),
+            pictures=pictures.COMMITTED,
+        ),
         figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon",))),
         figure("fig11", "Figure 11: the variance of a step", Picture("variance", SUDOKU)),
         figure("fig12", "Figure 12: a Latin square on its way", Picture("trajectory", ("latin-baseline",), "gen")),

@@ -10,7 +10,7 @@ from letgo.errors import LetgoError
 from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS, show_misses
 from letgo.reproduce.measure import QUICK_COUNT
-from letgo.reproduce.paper import OBJECTIVES, RULES, TABLE1, TABLES, Cell
+from letgo.reproduce.paper import D3PM, DECODERS, OBJECTIVES, RULES, TABLE1, TABLE1_D3PM, TABLES, Cell
 from letgo.reproduce.results import RULE_NAMES, Result, Results, as_table, share
 from letgo.reproduce.store import Store
 
@@ -60,7 +60,7 @@ def front(results: Results) -> str:
 
 
 def brief(results: Results) -> list[str]:
-    """Table 1 without intervals, and below it the other recipes."""
+    """Table 1 without intervals, and below it the other recipes and the discrete reference."""
 
     def entry(cell: Cell) -> str:
         found = results.result(cell)
@@ -78,7 +78,11 @@ def brief(results: Results) -> list[str]:
                 elif any(map(results.result, cells)):
                     others.append([column.title, f"`{cells[0].model}`", *map(entry, cells)])
         parts.append(as_table([objective.capitalize(), *samplers], rows))
-    return [*parts, as_table(["Other recipes", "model", *samplers], others)] if others else parts
+    parts += [as_table(["Other recipes", "model", *samplers], others)] if others else []
+    rows = []
+    for column in TABLE1_D3PM.columns:
+        rows.append([column.title, *(entry(Cell(TABLE1_D3PM, column, rule, D3PM)) for rule in DECODERS)])
+    return [*parts, as_table(["Discrete diffusion (D3PM)", *(RULE_NAMES[rule] for rule in DECODERS)], rows)]
 
 
 def above(upper: Result | None, lower: Result | None) -> str:

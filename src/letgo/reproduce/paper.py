@@ -11,6 +11,7 @@ from letgo.presets import preset
 
 RULES = ("ddpm", "euler", "em", "em-decay", "tweedie")
 OBJECTIVES = ("baseline", "self-correction")
+DECODERS, D3PM = ("ancestral", "confidence", "remask"), "d3pm"  # the rows of Table 1's reference, and its training
 STEPS = 2_000_000  # optimiser steps of the paper's runs (Table 4)
 TRIES = 10  # of pass@10, and of our verified solving
 
@@ -31,7 +32,7 @@ class Column:
 
     key: str
     title: str
-    model: str  # of self-correction; `-baseline` without it
+    model: str  # of self-correction, `-baseline` without it; of masked diffusion its own
     regime: str
     score: str = "validity"
     steps: int = 200
@@ -57,6 +58,7 @@ class Table:
     digits: tuple[int, int]  # decimals of our numbers and of the paper's
     unit: float = 1.0  # what the paper prints for a score of 1: 100 for percentages
     lower_is_better: bool = False
+    label: str = ""  # what it is called, where that is not its name
 
     def cells(self) -> Iterator[Cell]:
         for column in self.columns:
@@ -82,7 +84,7 @@ class Cell:
     @property
     def model(self) -> str:
         model = self.recipe or self.column.model
-        return model if self.objective == "self-correction" else f"{model}-baseline"
+        return f"{model}-baseline" if self.objective == "baseline" else model
 
     def with_others(self) -> list[Cell]:
         """The cell, and the same of other recipes."""
@@ -106,14 +108,14 @@ def _tables() -> dict[str, Table]:
     for name, table in read.items():
         score = {"score": table.pop("score")} if "score" in table else {}
         columns = tuple(replace(known[key], **score) for key in table.pop("columns"))
-        rows = {objective: table.pop(objective) for objective in OBJECTIVES}
+        rows = {objective: table.pop(objective) for objective in (*OBJECTIVES, D3PM) if objective in table}
         values = {o: {rule: _numbers(text) for rule, text in part.items()} for o, part in rows.items()}
         tables[name] = Table(name, columns=columns, values=values, **{**table, "digits": tuple(table["digits"])})
     return tables
 
 
 TABLES = _tables()
-TABLE1, TABLE7 = TABLES["table1"], TABLES["table7"]
+TABLE1, TABLE1_D3PM, TABLE7 = TABLES["table1"], TABLES["table1-d3pm"], TABLES["table7"]
 
 # EM decay's best setting on validation boards: sigma, tau_start, validity.
 TABLE5 = {

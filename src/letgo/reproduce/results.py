@@ -13,6 +13,7 @@ from letgo.reproduce.paper import STEPS, TABLE1, TABLES, Cell
 from letgo.reproduce.store import Report, Store, data_digest
 
 RULE_NAMES = {"ddpm": "DDPM", "euler": "Euler", "em": "EM", "em-decay": "EM decay", "tweedie": "Tweedie"}
+RULE_NAMES |= {"ancestral": "Ancestral", "confidence": "Confidence", "remask": "Remask"}
 MEANS = ("codeword_distance", "violation_rate")  # all other scores are rates
 LONG, MARGIN = 1_000_000, 0.05
 EXCESS, ROUNDING = 0.5, 0.05  # where lower is better: half of the paper's value, and of its last printed digit

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from letgo.errors import LetgoError
+from letgo.extras import connected_ray, extra
 from letgo.sweep.cells import Job, Outcome, work
 from letgo.sweep.run import Lost
 from letgo.sweep.spec import Words
@@ -18,14 +17,6 @@ from letgo.sweep.spec import Words
 MINUTES = 240  # of a job of SLURM, unless [slurm] says otherwise; one that meets this limit goes on in another
 POLL_SECONDS = 0.5
 CONNECT_SECONDS = 20
-
-
-def extra(package: str, name: str, flag: str) -> Any:
-    """The package of an extra, or what to install."""
-    try:
-        return import_module(package)
-    except ImportError:
-        raise LetgoError(f"{flag} needs the {name} extra: pip install 'letgo[{name}]'") from None
 
 
 class Work:
@@ -101,7 +92,7 @@ class Ray:
     """All jobs are tasks of Ray at once. A task whose node dies is lost; the sweep starts it again on another."""
 
     def __init__(self, address: str, words: Words, arguments: tuple[Any, ...]):
-        self.ray, self.arguments = connect(address), arguments
+        self.ray, self.arguments = connected_ray(address), arguments
         try:
             self.remote = self.ray.remote(work_in).options(**{"num_cpus": arguments[2], **words, "max_retries": 0})
         except (TypeError, ValueError) as error:
@@ -137,25 +128,3 @@ class Ray:
         if self.under_way:
             self.ray.wait([*self.under_way], num_returns=len(self.under_way), timeout=CONNECT_SECONDS)
         self.ray.shutdown()
-
-
-def connect(address: str) -> Any:
-    """Return Ray, joined to a cluster, or to a new one of this machine that ends with this process.
-
-    Whoever asks shows a token. A cluster of others has its token where Ray looks for it (RAY_AUTH_TOKEN,
-    RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token); only RAY_AUTH_MODE=disabled, set by hand, does without.
-    """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray reads these when it is imported
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    local = address == "local"
-    if local and os.environ["RAY_AUTH_MODE"] == "token":
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    ray = extra("ray", "ray", "--ray")
-    more = {"include_dashboard": False} if local else {}
-    try:
-        ray.init(address, **more, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-    except Exception as error:  # Ray raises many kinds
-        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
-        raise LetgoError(f"--ray {address}: {reason}") from None
-    return ray

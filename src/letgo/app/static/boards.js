@@ -10,6 +10,9 @@ export const shown = (view) => (view === "x" || view === "both" ? "x" : "p");
 const level = (certainty) => Math.min(7, Math.floor(certainty / 4.5));
 /** How warm a cell is: minus the log-probability of its symbol, from 0 (.9 and more) to 7 (a ninth and less). */
 const doubt = (certainty) => Math.min(7, Math.round(-3.2 * Math.log(Math.max(1, certainty) / 35)));
+
+/** In masked diffusion a cell of the state has a symbol, for certain, or none. */
+const isMasked = (model, frame, key, i) => model.masked && frame !== null && key === "x" && frame.xc[i] === 0;
 const FLASH = 0.02; // of the run: how long a change of mind is lit
 
 /** How a cell looks: ink by certainty, ground by certainty (state), by how long the proposal has held, or by doubt. */
@@ -54,11 +57,12 @@ function gridBoard(model, puzzle) {
     const x = (i % columns) * unit, y = Math.floor(i / columns) * unit;
     const group = el("g", { transform: `translate(${x} ${y})` }, svg);
     el("rect", { class: "bg", width: unit, height: unit }, group);
+    const hatch = el("path", { class: "hatch", d: "M0 10 10 0M0 20 20 0M0 30 30 0M0 40 40 0M10 40 40 10M20 40 40 20M30 40 40 30", display: "none" }, group);
     el("path", { class: "mark", d: `M11 ${unit - 5.5}h${unit - 22}` }, group);
     const symbol = el("text", { class: "sym", x: unit / 2, y: unit / 2 + 1 }, group);
     const ghost = el("text", { class: "ghost", x: unit - 7, y: 9 }, group);
     if (longest > 1) symbol.style.fontSize = `${Math.min(18, 62 / longest)}px`;
-    return { group, symbol, ghost, marks: null };
+    return { group, symbol, ghost, hatch, marks: null };
   });
   const follow = el("rect", { class: "follow", width: unit - 4, height: unit - 4 }, svg);
   const every = (count, step, line) => Array.from({ length: count / step + 1 }, (_, k) => line(k * step * unit)).join("");
@@ -81,7 +85,8 @@ function gridBoard(model, puzzle) {
   function draw(frame, view, more) {
     const key = shown(view), { cell: followed = null, marked = [] } = more ?? {};
     cells.forEach((cell, i) => {
-      const { group, symbol, ghost } = cell, clue = given[i] ?? null;
+      const { group, symbol, ghost, hatch } = cell, clue = given[i] ?? null, hidden = isMasked(model, frame, key, i);
+      hatch.setAttribute("display", hidden ? "inline" : "none");
       if (!frame) {
         dress(group, (clue !== null ? "cell clue" : "cell") + (marked.includes(i) ? " bad" : ""));
         say(symbol, clue !== null ? letter(clue) : "");
@@ -90,10 +95,10 @@ function gridBoard(model, puzzle) {
         return;
       }
       const bad = frame[key + "bad"][i] ? " bad" : "";
-      dress(group, clue !== null ? `cell clue${bad}` : `cell ${look(frame, view, i, more)}`);
+      dress(group, hidden ? "cell masked" : clue !== null ? `cell clue${bad}` : `cell ${look(frame, view, i, more)}`);
       const open = view === "marks" && clue === null && more?.chances ? more.chances.subarray(i * model.letters.length, (i + 1) * model.letters.length) : null;
       const sure = open && Math.max(...open) > 230;
-      say(symbol, open && !sure ? "" : letter(frame[key][i]));
+      say(symbol, hidden || (open && !sure) ? "" : letter(frame[key][i]));
       say(ghost, view === "both" && clue === null ? letter(frame.p[i]) : "");
       if (cell.marks || open) pencil(cell, sure ? null : open);
     });

@@ -413,7 +413,7 @@ function watch(result) {
 function chooseModel(name) {
   const { puzzle } = state.setting, chosen = state.models.find((m) => m.name === name), kept = drawable(chosen, puzzle) && sameBoards(chosen, card());
   state.undo = kept ? state.undo : [];
-  change({ model: name, ...(!kept && { puzzle: chosen.example.puzzle, seed: chosen.example.seed }), sides: state.setting.sides.map(({ model, ...side }) => side) });
+  change({ model: name, ...(chosen.masked !== card().masked && { view: null }), ...(!kept && { puzzle: chosen.example.puzzle, seed: chosen.example.seed }), sides: state.setting.sides.map(({ model, ...side }) => side) });
 }
 
 /** A task comes back with the model that it was left with; at first with the one that shows most. */

@@ -35,6 +35,9 @@ const find = (models, name) => models.find((m) => m.name === name);
 export const sideCard = (setting, models, i) => find(models, setting.sides[i].model) ?? find(models, setting.model);
 export const stepsOf = (setting, models) => setting.steps ?? find(models, setting.model).steps;
 
+/** What is shown at first: the proposal; of masked diffusion the state, which fills up. */
+const usualView = (card) => (card.masked ? "x" : "p");
+
 /** A setting that can be played: a model or rule that does not fit gives way to the main model and its own rules. */
 export function settle(setting, models) {
   const main = find(models, setting.model);
@@ -44,7 +47,7 @@ export function settle(setting, models) {
     const taken = Object.entries(side).filter(([name, value]) => own.rules[rule].includes(name) && value !== undefined);
     return { ...(own !== main && { model: own.name }), rule, ...Object.fromEntries(taken) };
   });
-  return { ...setting, sides, steps: setting.steps === main.steps ? null : setting.steps };
+  return { ...setting, sides, view: setting.view ?? usualView(main), steps: setting.steps === main.steps ? null : setting.steps };
 }
 
 /** What a run on show must agree with, and a race. */
@@ -53,7 +56,7 @@ export const raceKey = (setting, models) =>
 export const runKey = (setting, models) =>
   JSON.stringify([setting.model, setting.sides, setting.puzzle, stepsOf(setting, models), setting.seed]);
 
-export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: "p", run: false, race: null, vary: "seeds", sure: null });
+export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: null, run: false, race: null, vary: "seeds", sure: null });
 
 /** From the address; what it does not say is left as `fresh` has it. */
 export function read(hash) {
@@ -88,7 +91,7 @@ export function write(setting, models) {
   });
   query.set("steps", stepsOf(setting, models));
   query.set("seed", setting.seed);
-  if (setting.view !== "p") query.set("view", setting.view);
+  if (setting.view !== usualView(find(models, setting.model))) query.set("view", setting.view);
   if (setting.vary !== "seeds") query.set("vary", setting.vary);
   if (setting.race) query.set("race", `${setting.race.count}@${setting.race.seed}`);
   if (setting.sure) query.set("sure", setting.sure);
