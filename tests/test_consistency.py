@@ -150,7 +150,7 @@ def test_the_target_has_no_gradient_and_pairs_share_their_noise() -> None:
     given = torch.zeros(64, 3, dtype=torch.bool)
     given[:, 0] = True
     objective = ConsistencyTraining()
-    objective(network, PATH, Batch(torch.zeros(64, 3, dtype=torch.long), x0, Clues(x0, given)))
+    terms = objective(network, PATH, Batch(torch.zeros(64, 3, dtype=torch.long), x0, Clues(x0, given)))
     (x_low, low, learns_low), (x_high, high, learns_high) = seen
     assert (learns_low, learns_high) == (False, True)
     assert (low < high).all()
@@ -165,6 +165,9 @@ def test_the_target_has_no_gradient_and_pairs_share_their_noise() -> None:
     pairs = torch.stack([levels[:-1], levels[1:]], 1)
     sigmas = torch.cat([PATH.beta(t) / PATH.alpha(t) for t in (low, high)], 1)[..., 0]
     assert ((sigmas[:, None] - pairs).abs() / pairs).amax(-1).amin(1).max() < 1e-3  # neighbours, always
+    c, square = 0.00054 * math.sqrt(6), (x_high - x_low).flatten(1).square().sum(1)
+    expected = ((square + c**2).sqrt() - c) / (sigmas[:, 1] - sigmas[:, 0])  # pseudo-Huber, weighted as published
+    torch.testing.assert_close(terms["loss"], expected, rtol=1e-2, atol=1e-3)
 
 
 def test_its_multistep_sampling_is_tweedie_reprojection() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_a_run_says_where_its_digits_come_from_and_how_well_they_are_read(run: P
 def test_every_verb_knows_a_model_of_digits(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["evaluate", str(run), "--rule", "ddpm", "--count", "5", "--json", "--quiet"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["count"], report["task"]) == (5, "sudoku")
+    assert (report["count"], report["task"], report["digits"]) == (5, "sudoku", "mnist")
     assert main(["solve", str(run), ".1..3......2..3.", "--tries", "1", "--quiet"]) in (0, 1)
     assert main(["generate", str(run), "--count", "2", "--quiet"]) == 0
     assert all(len(line) == 16 for line in capsys.readouterr().out.split()[-2:])
@@ -275,6 +277,33 @@ def test_a_solver_shows_the_images_of_the_split_that_it_is_asked_for(run: Path) 
     solver = Solver(config, config.build_model(), folder=run)
     sizes = {split: len(solver.on_split(split).codec.images.on(torch.device("cpu"))) for split in ("train", "valid")}
     assert (sizes, len(letgo.load(run).codec.images.on(torch.device("cpu")))) == ({"train": 108, "valid": 12}, 32)
+
+
+def test_a_trajectory_is_shown_as_images(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("letgo.analysis.drawing.available", lambda: False)
+    words = ["--count", "3", "--steps", "4", "--device", "cpu", "--quiet", "--out", str(tmp_path)]
+    assert main(["analyze", "trajectory", str(run), *words]) == 0
+    [path] = tmp_path.iterdir()
+    report = read_json(path)
+    assert [*report["walks"]] == ["euler", "tweedie"]
+    solver = letgo.load(run).on_split("valid")
+    problem = source_of(solver.task).draw("valid", None, 3, 0)[report["instance"] :][:1]
+    clues, given = solver.clues(problem).values[0].view(4, 4, 8, 8), problem.given[0].view(4, 4)
+    for frame in report["walks"]["tweedie"]:
+        for kind in ("state", "proposal"):
+            image = frame[kind]["image"]
+            raw = torch.frombuffer(bytearray(zlib.decompress(base64.b85decode(image["pixels"]))), dtype=torch.uint8)
+            cells = raw.view(4, 8, 4, 8).transpose(1, 2)
+            shown = (clues[given] + 1) * 127.5
+            torch.testing.assert_close(cells[given].float(), shown.round(), rtol=0, atol=0)
+
+
+@pytest.mark.extras
+def test_a_picture_of_images_is_drawn(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    words = ["--count", "3", "--steps", "4", "--device", "cpu", "--quiet", "--out", str(tmp_path)]
+    assert main(["analyze", "trajectory", str(run), *words]) == 0
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".png", ".svg"]
 
 
 @pytest.mark.extras

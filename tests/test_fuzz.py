@@ -37,6 +37,7 @@ from letgo import tasks
 from letgo.cli import main
 from letgo.config import Config
 from letgo.data import load_problems, source_of
+from letgo.data.digits import DigitCodec
 from letgo.data.make import make
 from letgo.data.puzzles import gathered, parse_puzzles, read_puzzles
 from letgo.data.store import write_npz
@@ -288,6 +289,31 @@ def test_an_array_of_ones_own_is_read_or_refused_by_name(suffix: str, data: st.D
             rows = read_table(path, task, blanks)
             assert rows.codes.ndim == 2
             assert len(rows)
+
+
+@fuzz(20)
+@given(data=st.data())
+def test_srms_boards_are_read_or_refused_by_name(data: st.DataObject, folder: Path) -> None:
+    task, stream = small_task("mnist-sudoku"), io.BytesIO()
+    boards = make(task, 20, seed=0).solution.numpy().astype(np.uint8).reshape(20, 4, 4) + 1
+    np.save(stream, data.draw(near_array(boards)))
+    path = in_file(folder, "sudokus.npy", data.draw(near_bytes(stream.getvalue())))
+    with refused_by(path.name):
+        parts = [source_of(task, path).split(split) for split in ("train", "valid", "test")]
+        assert all(task.validate(part.solution, part).all() and len(part) for part in parts)
+
+
+DIGITS = {"source": "mnist", "size": 8, "symbols": 4, "pool": 0, "sha256": "0" * 64, "accuracy": {"value": 1.0}}
+
+
+@fuzz(30)
+@given(content=near_json(DIGITS), tensors=near_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+def test_digits_are_read_or_refused_by_name(content: bytes, tensors: bytes, folder: Path) -> None:
+    in_file(folder, "digits.json", content)
+    in_file(folder, "digits.safetensors", tensors)
+    with refused_by("digits.json", "digits.safetensors"):
+        DigitCodec(4, 8, "mnist").open(folder)
+        raise AssertionError("no such tensors have this hash")
 
 
 # What a run folder holds

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
 
 from letgo.cards import card_text, recipe
 from letgo.config import Config
+from letgo.data.digits import FACTS, LICENCES, TENSORS, read_facts
 from letgo.data.files import written_atomically
 from letgo.data.source import source_of
 from letgo.presets import PRESETS
@@ -52,9 +55,12 @@ def data_text(config: Config) -> str:
     turned = ", each in its 8 turns and reflections" if config.symmetries else ""
     images = ", each under random symmetries of the board (digits, bands, stacks, lines, transposition)"
     images = images if config.symmetries else ""
+    size, source = (config.codec_options.get(name) for name in ("size", "source"))
+    shown = f", their cells {size}x{size} images of {source}'s training digits" if source else ""
     clues = f"with 0 to {task.cells - 1} clues at random places"
     return {
-        "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}",
+        "sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}{shown}",
+        "mnist-sudoku": f"{count} uniformly random complete {side}x{side} boards {drawn}, {clues}{shown}",
         "latin": f"{count} random {side}x{side} Latin squares {drawn}, {clues}",
         "queens": f"{count} boards of {side} queens, the training split of all that letgo's own search lists, {clues}",
         "connectivity": f"{count} random graphs of {side} nodes {drawn}",
@@ -68,7 +74,19 @@ def data_text(config: Config) -> str:
 
 
 def licence(config: Config) -> str:
+    source = config.codec_options.get("source")
+    if source in LICENCES:
+        return f"MIT for the weights; the images that are shipped with them: {LICENCES[source]}"
     return {"sudoku-extreme": LISTS}.get(config.task, GENERATED)
+
+
+def without_training_digits(run: Path) -> dict[str, bytes]:
+    """The two files of a model's digits; a model that is shipped is not trained on."""
+    facts = read_facts(run)
+    tensors = load_tensors((run / TENSORS).read_bytes())
+    blob = save({name: value for name, value in sorted(tensors.items()) if not name.startswith("train.")})
+    words = {**facts, "sha256": hashlib.sha256(blob).hexdigest()}
+    return {TENSORS: blob, FACTS: (json.dumps(words, indent=2) + "\n").encode()}
 
 
 def differs(key: str, config: Config, usual: Config) -> bool:
@@ -229,6 +247,9 @@ def main() -> None:
         for report in found:
             store.add(path.stem, {**named(report, options.name, facts), **same}, FILES[path.stem])
     write_json(folder / "config.json", config.as_dict())
+    if (options.run / FACTS).is_file():
+        for name, content in without_training_digits(options.run).items():
+            (folder / name).write_bytes(content)
     for tuned in options.run.glob("tune-*.json"):
         grid = read_json(tuned)
         grid |= {"command": public(grid["command"], str(options.run), options.name)} if "command" in grid else {}

@@ -120,14 +120,18 @@ class DigitImages:
         self.starts = OnDevices(counts.cumsum(0) - counts)
         self.seed = seed
 
-    def encode(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> State:
+    def draw(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> Symbols:
+        """Return which of all images each cell shows."""
         symbols = symbols.long()
         counts, starts = self.counts.on(symbols.device), self.starts.on(symbols.device)
         board = torch.zeros_like(symbols[:, 0]) if instance is None else instance.long()
         cell = torch.arange(symbols.shape[1], device=symbols.device).expand_as(symbols)
         counter = [cell, symbols, board[:, None].expand_as(symbols), torch.zeros_like(symbols)]
         word = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF))[0]
-        return self.images.on(symbols.device)[starts[symbols] + (word * counts[symbols] >> 32)]
+        return starts[symbols] + (word * counts[symbols] >> 32)
+
+    def encode(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> State:
+        return self.images.on(symbols.device)[self.draw(symbols, instance)]
 
     def scores(self, x: State) -> Float[Tensor, "batch cells symbols"]:
         """Return the decoder's scores, a few images at a time."""

@@ -128,6 +128,7 @@ def evaluate(
         building_seconds=round(solver.engine.building - before, 3) if solver.engine.building else None,
         device=device_name(solver.device),
         precision=solver.sample_precision,
+        digits=solver.config.codec_options.get("source"),
     )
 
 

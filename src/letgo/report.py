@@ -86,6 +86,7 @@ class Report:
     version: str = __version__
     command: str | None = None
     shard: str | None = None  # "I/N": part I of N
+    digits: str | None = None  # where images of digits come from, of a model that has such
     whole: int | None = None  # of a part: the instances of all parts together
     outcomes: Outcomes | None = field(default=None, repr=False)
 
@@ -104,7 +105,7 @@ class Report:
             **{name: scores[name] for name in SCORES if name in scores},
             **{name: score for name, score in scores.items() if name not in SCORES},
             **{name: getattr(self, name) for name in ("calls", "seconds", "building_seconds", "device", "precision")},
-            **{name: getattr(self, name) for name in ("version", "command", "shard", "whole")},
+            **{name: getattr(self, name) for name in ("version", "command", "shard", "digits", "whole")},
             "outcomes": outcomes,
         }
         return {name: value for name, value in values.items() if value is not None}

@@ -134,6 +134,10 @@ class Solver:
         return self
 
     def context(self, problem: Problem) -> Tensor | None:
+        """Return what the network is told beside the state; a foreign one may have to be told its clues."""
+        if getattr(self.network, "sees_clues", False):
+            clues = self.clues(problem)
+            return torch.cat([clues.given[..., None].float(), clues.values * clues.given[..., None]], -1)
         return None if problem.context is None else problem.context.to(self.device)
 
     def walk(self, problem: Problem, noise: Noise, sampler: Sampler, walk: Walk | None = None) -> Iterator[Snapshot]:

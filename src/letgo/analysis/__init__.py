@@ -86,7 +86,7 @@ ANALYSES: dict[str, Analysis] = {
         Analysis(
             "trajectory",
             "one puzzle's states and proposals on their way through two rules, broken cells marked",
-            "App. P, Figs. 12 to 15; mazes as Fig. 3",
+            "App. P, Figs. 12 to 17; mazes as Fig. 3",
             "letgo.analysis.trajectory",
             count=64,
         ),

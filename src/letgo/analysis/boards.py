@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +26,17 @@ def draw_board(axis: Any, scene: Scene, board: Board, size: float = 1.0) -> None
     for spine in axis.spines.values():
         spine.set_visible(True)
         spine.set_linewidth(0.6)
-    KINDS.get(scene["kind"], _letters)(axis, scene, board, size)
+    (_pixels if "image" in board else KINDS.get(scene["kind"], _letters))(axis, scene, board, size)
+
+
+def _pixels(axis: Any, scene: Scene, board: Board, size: float) -> None:
+    """The board itself, where its cells are images."""
+    import numpy as np
+
+    side = board["image"]["side"]
+    raw = zlib.decompress(base64.b85decode(board["image"]["pixels"]))
+    pixels, span = np.frombuffer(raw, np.uint8).reshape(side, side), (0, scene["columns"], scene["rows"], 0)
+    axis.imshow(pixels, cmap="gray", vmin=0, vmax=255, extent=span, interpolation="nearest")
 
 
 def _letters(axis: Any, scene: Scene, board: Board, size: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -10,15 +12,20 @@ from letgo.analysis import Report
 from letgo.analysis.boards import draw_board
 from letgo.analysis.drawing import caption
 from letgo.analysis.study import Piece, Study
+from letgo.codecs import is_varied
 from letgo.data.source import source_of
 from letgo.metrics import symbol_chances
+from letgo.models.srm import as_board
 from letgo.samplers import Sampler, fitting
 from letgo.shapes import State
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from letgo.solver import Solver
+
 RULES = ("ddpm", "tweedie", "ancestral", "confidence")  # of each family two
+OF_IMAGES = ("euler", "tweedie")  # as Figs. 16 and 17 have them
 TAUS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)  # of progress, as far as the steps go
 SURE = 0.3  # how far a proposal that is no one-hot state may lie from a codeword and still count as fairly sure
 
@@ -26,7 +33,7 @@ SURE = 0.3  # how far a proposal that is no one-hot state may lie from a codewor
 def run(study: Study) -> Report:
     """Of the instances the first that the first rule ends wrong and the second right; else the first of all."""
     solver = study.solver
-    rules = [rule for rule in RULES if rule in fitting(solver.path, solver.codec)]
+    rules = [rule for rule in rules_of(solver) if rule in fitting(solver.path, solver.codec)]
     samplers = [study.sampler(rule) for rule in rules]
     right = [_ends(study, sampler) for sampler in samplers]
     telling = (~right[0] & right[1]).nonzero().flatten().tolist()
@@ -41,6 +48,10 @@ def _ends(study: Study, sampler: Sampler) -> torch.Tensor:
     solver, problem = study.solver, study.problem
     boards = solver.read(solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show), problem)
     return solver.task.validate(boards, problem)
+
+
+def rules_of(solver: Solver) -> tuple[str, ...]:
+    return OF_IMAGES if is_varied(solver.codec) else RULES
 
 
 def kept_steps(steps: int) -> list[int]:
@@ -86,7 +97,15 @@ def board_of(piece: Piece, x: State, t: float | None) -> Report:
         board = board.where(chances[: piece.count].amax(-1).cpu() > 0, -1)
     broken = solver.task.violations(board, piece.rows)[0].nonzero().flatten().tolist()
     certainty = [round(float(c), 2) for c in chances[0].amax(-1).nan_to_num(0.0)]
-    return {"symbols": board[0].tolist(), "certainty": certainty, "broken": broken}
+    image = {"image": image_of(piece, x)} if is_varied(solver.codec) else {}
+    return {"symbols": board[0].tolist(), "certainty": certainty, "broken": broken, **image}
+
+
+def image_of(piece: Piece, x: State) -> Report:
+    """A board's pixels, clues included, from -1 to 1 as bytes, packed as text."""
+    board = as_board(piece.clues.pin(x)[:1].float().cpu())[0]
+    pixels = ((board.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    return {"side": len(board), "pixels": base64.b85encode(zlib.compress(pixels.numpy().tobytes(), 9)).decode()}
 
 
 def tell(report: Report) -> str:

@@ -51,6 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     digits.add_argument(
         "--seed", type=at_least(0), default=0, metavar="S", help="of the decoder's weights and batches (default 0)"
     )
+    flag(digits, "--progress", "where stderr is no terminal: a line every 5 seconds, not every 30")
     flag(digits, "--json", "one JSON object on stdout")
     for action in (make, check):
         action.add_argument("--size", type=at_least(1), metavar="N", help="side of the board (default: the paper's)")
