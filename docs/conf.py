@@ -17,7 +17,10 @@ exclude_patterns = ["_build"]
 default_role = "code"
 highlight_language = "bash"  # of blocks that name none
 smartquotes = False  # --flags stay what they are
-suppress_warnings = ["myst.header"]  # the README's picture stands above its first heading
+suppress_warnings = [
+    "myst.header",  # the README's picture stands above its first heading
+    "misc.highlighting_failure",  # a block that names no language need not be a shell's
+]
 
 html_theme = "furo"
 html_title = f"letgo {version}"

@@ -126,5 +126,5 @@ def test_the_same_puzzle_shows_the_same_images_everywhere_and_another_instance_o
 def test_a_digit_without_images_is_refused() -> None:
     digits = symbols_of(*digit_images(), 8, 9)
     keep = digits.labels != 2
-    with pytest.raises(LetgoError, match="lack symbol 2"):
+    with pytest.raises(LetgoError, match="no digit image of symbol 2"):
         DigitImages(digits[keep].pixels, digits[keep].labels, NearestMean(8))

@@ -120,7 +120,7 @@ def test_the_truth_comes_from_the_graph_and_not_from_the_stored_solution():
 
 def test_a_problem_without_its_graph_is_refused():
     boards = torch.ones(1, 4, dtype=torch.long)
-    with pytest.raises(LetgoError, match="without its graph"):
+    with pytest.raises(LetgoError, match="needs its graph"):
         Connectivity(2).violations(boards, Problem(boards, boards == 0))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING
 
 from letgo.cli import options
@@ -107,7 +108,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.common(parser, idle=True)
 
 
+def rank() -> int:
+    """Which of the processes this is that `torchrun` started; the first one, or one alone, is 0."""
+    return int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+
+
 def run(args: argparse.Namespace) -> int:
+    if rank() == 0:
+        return run_words(args)
+    args.voice.quiet = True
+    try:
+        return run_words(args)
+    except LetgoError as error:
+        raise LetgoError(f"process {rank()}: {error}") from None
+
+
+def run_words(args: argparse.Namespace) -> int:
     from dataclasses import fields
 
     from letgo import tasks
@@ -160,7 +176,7 @@ def train_table(args: argparse.Namespace, config: Config) -> int:
         args.voice.say(line)
     code = train(args, config)
     folders = [args.out] if args.seeds is None else [args.out / f"s{seed}" for seed in args.seeds]
-    for folder in folders if code == 0 and args.validate != 0 else ():
+    for folder in folders if code == 0 and args.validate != 0 and rank() == 0 else ():
         if not (folder / "validation.json").exists() or (folder / "report.json").exists():
             continue  # it was stopped, or it is an old one
         args.voice.announce(f"completing held-out rows by {folder}")
@@ -184,15 +200,17 @@ def train(args: argparse.Namespace, config: Config) -> int:
     device = pick_device(args.device)
     torch.set_num_threads(threads := pick_threads(args.threads))
     where = device_name(device) + (f", {threads} thread{'s' * (threads > 1)}" if device.type == "cpu" else "")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        where += f", {os.environ['WORLD_SIZE']} processes"
     args.voice.announce(f"training {config.name} on {where}: {config.steps:,} steps of {config.batch} boards")
     same = ("seeds", "data", "digits", "max_seconds", "keep", "validate", "log_every")
     more = {"fast": False if args.plain else None, "command": args.command_line, "say": args.voice.say}
     more["watch"] = watcher(args, config, device)
-    if args.log == "tensorboard":
+    if args.log == "tensorboard" and rank() == 0:
         more["on_log"] = tensorboard_log()
     runs = letgo.train(config, args.out, device=device, **{name: getattr(args, name) for name in same}, **more)
     runs = runs if isinstance(runs, list) else [runs]
-    for run in runs:
+    for run in runs if rank() == 0 else ():
         written = [curve for curve in (draw_losses(run.folder),) if curve is not None]
         if args.log == "csv":
             written.append(write_csv(run.folder))

@@ -6,8 +6,8 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from letgo.errors import LetgoError
 from letgo.runs import Run, load_model
 from letgo.tasks import Problem
 from letgo.training.data import TrainingData, fingerprint
+from letgo.training.team import ALONE, Team, TeamLost
 from letgo.training.trainer import Trainer
 
 KEEP = (20_000, 60_000, 100_000, 200_000, 400_000, 800_000, 1_200_000, 1_600_000, 2_000_000)  # App. L
@@ -40,6 +41,7 @@ class Options:
     watch: Watch | None = None  # called after every step
     on_log: OnLog | None = None  # called with every line of each run's log
     files: Mapping[str, bytes] = field(default_factory=dict)  # that the runs need beside their data, by name
+    team: Team = ALONE  # processes that train together
 
 
 @contextmanager
@@ -82,13 +84,17 @@ def train_runs(
     """
     begun = time.monotonic()
     deadline = math.inf if options.max_seconds is None else begun + options.max_seconds
-    with Run.open(config, folders) as runs:
-        for run in runs:
+    team = options.team
+    beside = [Run(folder, replace(config, seed=seed)) for seed, folder in folders.items()]  # who follows touches none
+    with Run.open(config, folders) if team.leads else nullcontext(beside) as runs:
+        for run in runs if team.leads else ():
             run.adopt(options.files)
-        finished = all(run.finished for run in runs)
+        finished = team.told(all(run.finished for run in runs))
         problems = problem() if compare or not finished else []
         prints = [fingerprint(p) for p in ([problems] if isinstance(problems, Problem) else problems)]
-        for i, run in enumerate(runs):
+        if team.told(prints) != prints:
+            raise LetgoError("the first process has other training instances; give all of them the same --data")
+        for i, run in enumerate(runs if team.leads else ()):
             run.tidy(prints[i % len(prints)] if prints else None)
         goals = sorted({config.steps, *(run.step for run in runs)})[1:] or [config.steps]  # those behind catch up
         for goal in goals if not finished else ():
@@ -96,7 +102,7 @@ def train_runs(
             members = [runs[i] for i in group]
             mine = problems if isinstance(problems, Problem) else [problems[i] for i in group]
             data = TrainingData.of(mine, config.masks, device, config.build_image())
-            trainer = _trainer(config, data, options.fast, members)
+            trainer = _trainer(config, data, options, members)
             number = Loop(trainer, members, options, begun).run(goal, deadline)
             if number is not None:
                 for run in runs:
@@ -106,16 +112,19 @@ def train_runs(
         return runs
 
 
-def _trainer(config: Config, data: TrainingData, fast: bool | None, runs: Sequence[Run]) -> Trainer:
+def _trainer(config: Config, data: TrainingData, options: Options, runs: Sequence[Run]) -> Trainer:
     """Build a trainer with the runs' states, or the weights that they start from."""
-    trainer = Trainer.of(config, data, fast, [run.config.seed for run in runs], runs[0].folder)
-    if config.init is not None and any(run.state is None for run in runs):
+    seeds = [run.config.seed for run in runs]
+    trainer = Trainer.of(config, data, options.fast, seeds, runs[0].folder, options.team)
+    if config.init is not None and options.team.leads and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
         for model in range(len(runs)):
             for kind in ("raw", "ema"):
                 trainer.set_weights(kind, dict(network.named_parameters()), f"model '{config.init}'", model)
     if any(run.state is not None for run in runs):
         trainer.restore(*(run.state or trainer.state(model) for model, run in enumerate(runs)))
+    if options.team.size > 1:
+        trainer.follow()
     return trainer
 
 
@@ -123,8 +132,9 @@ class Loop:
     """Steps, with what happens between them: logging, keeping, saving, stopping."""
 
     def __init__(self, trainer: Trainer, runs: Sequence[Run], options: Options, begun: float):
-        self.trainer, self.runs, self.options, self.begun = trainer, runs, options, begun
-        self.before = [run.seconds for run in runs]  # that each run took until now
+        self.trainer, self.options, self.begun, self.team = trainer, options, begun, options.team
+        self.runs = runs if self.team.leads else []  # who follows writes nothing
+        self.before = [run.seconds for run in self.runs]  # that each run took until now
         self.save()  # from here on a killed run can be resumed, even before its first minute is over
         self.last_loss = math.nan
         self.timed_from, self.timed_at = trainer.steps_done, time.monotonic()
@@ -135,22 +145,27 @@ class Loop:
         watch = self.options.watch or (lambda step, total, loss: None)
         with interruptible() as caught:
             watch(first, trainer.recipe.steps, self.loss)
-            while not caught and trainer.steps_done < until and time.monotonic() < deadline:
-                trainer.step()
-                step = trainer.steps_done
-                if step % self.options.log_every == 0 or step == trainer.recipe.steps:
-                    self.log()
-                if step in self.options.keep:
-                    for model, run in enumerate(self.runs):
-                        run.keep(step, raw=trainer.weights("raw", model), ema=trainer.weights("ema", model))
-                watch(step, trainer.recipe.steps, self.loss)
-                if time.monotonic() - last_save > SAVE_SECONDS:
-                    self.save()
-                    last_save = time.monotonic()
+            try:
+                while trainer.steps_done < until and not self.team.most(bool(caught) or time.monotonic() >= deadline):
+                    trainer.step()
+                    step = trainer.steps_done
+                    if step % self.options.log_every == 0 or step == trainer.recipe.steps:
+                        self.log()
+                    if step in self.options.keep:
+                        for model, run in enumerate(self.runs):
+                            run.keep(step, raw=trainer.weights("raw", model), ema=trainer.weights("ema", model))
+                    watch(step, trainer.recipe.steps, self.loss)
+                    if time.monotonic() - last_save > SAVE_SECONDS:
+                        self.save()
+                        last_save = time.monotonic()
+            except TeamLost as error:
+                self.save()  # a step that could not be added up has changed nothing
+                kept = f"; step {trainer.steps_done:,} is saved" if self.team.leads else ""
+                raise LetgoError(f"{error}{kept}; give the command again to go on") from None
             self.save()
         for run in self.runs:
             run.trained |= trainer.steps_done > first
-        return None if trainer.steps_done >= until else caught[0] if caught else 0
+        return None if trainer.steps_done >= until else self.team.most(caught[0] if caught else 0)
 
     def loss(self) -> float:
         """The mean loss since the last line of the log, over all models; right after it that line's."""
@@ -165,7 +180,7 @@ class Loop:
         now = time.monotonic()
         speed = (step - self.timed_from) / max(now - self.timed_at, 1e-9)
         self.timed_from, self.timed_at = step, now
-        for run, mine in zip(self.runs, losses, strict=True):
+        for run, mine in zip(self.runs, losses, strict=self.team.leads):
             run.log(step, mine, speed)
             if self.options.on_log is not None:
                 self.options.on_log(run, step, {**mine, "steps_per_second": speed})
@@ -183,9 +198,10 @@ class Loop:
                 run.save({**self.trainer.state(model), "seconds": before + spent})
 
     def check(self, finite: Sequence[bool]) -> None:
-        for run, good in zip(self.runs, finite, strict=True):
-            if not good:
-                raise LetgoError(
-                    f"the loss is no longer finite at step {self.trainer.steps_done}; {run.folder} keeps what was "
-                    "saved before; start again in another --out with a lower --learning-rate"
-                )
+        if not all(finite):
+            whose = [run.folder for run, good in zip(self.runs, finite, strict=False) if not good]
+            kept = f"; {whose[0]} keeps what was saved before" if whose else ""
+            raise LetgoError(
+                f"the loss is no longer finite at step {self.trainer.steps_done}{kept}; start again in another --out "
+                "with a lower --learning-rate"
+            )

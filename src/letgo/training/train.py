@@ -24,6 +24,7 @@ from letgo.solver import Solver
 from letgo.tasks import Problem
 from letgo.training.data import fingerprint
 from letgo.training.loop import KEEP, OnLog, Options, Problems, Progress, Watch, train_runs
+from letgo.training.team import Team
 from letgo.training.trainer import uses_fused_blocks
 from letgo.tune import pick_checkpoint
 
@@ -101,20 +102,24 @@ def train(
     False
     """
     config, out, where = configured(preset, **changes), Path(out), pick_device(device)
+    team = Team.join(where)
+    if not team.leads:  # one of them writes and speaks
+        say, validate = (lambda text: None), 0
     folders = {config.seed: out} if seeds is None else {seed: out / f"s{seed}" for seed in seeds}
     config, files = _with_digits(config, digits, next(iter(folders.values())), say)
-    if len(folders) > 1 and data == "-":
-        raise LetgoError("--data -: standard input can be read once, and --seeds needs it for each; write it to a file")
-    stacked = len(folders) > 1 and uses_fused_blocks(config.build_model(), config.precision, where, fast)
+    if data == "-" and len(folders) * team.size > 1:
+        raise LetgoError("--data -: standard input can be read once, and each run needs it; write it to a file")
+    together = len(folders) > 1 and team.size == 1
+    stacked = together and uses_fused_blocks(config.build_model(), config.precision, where, fast)
     compare = data not in (None, "-")  # what the task draws itself follows from the configuration
     begun, runs = time.monotonic(), []
     for group in [folders] if stacked else [{seed: folder} for seed, folder in folders.items()]:
         left = None if max_seconds is None else begun + max_seconds - time.monotonic()  # for all seeds together
-        if runs and left is not None and left <= 0:
+        if runs and team.most(left is not None and left <= 0):
             waiting = [str(seed) for seed in folders if seed not in {run.config.seed for run in runs}]
             say(f"no time left for seed {', '.join(waiting)}. To go on: {command}")
             break
-        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast, watch, on_log, files)
+        options = Options(left, KEEP if keep is None else keep, progress, log_every, fast, watch, on_log, files, team)
         members = train_runs(config, partial(_instances, config, data, [*group]), group, where, options, compare)
         runs += members
         first, place = members[0], out if stacked else members[0].folder

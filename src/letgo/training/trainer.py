@@ -29,6 +29,7 @@ from letgo.pinning import Clues
 from letgo.shapes import CellMask, State, Symbols, Time
 from letgo.training.data import TrainingData
 from letgo.training.muon import Muon
+from letgo.training.team import ALONE, Team
 
 EMA_EVERY = 10  # steps between two updates of the average
 WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel is compiled and chosen
@@ -148,8 +149,10 @@ class Trainer:
         data: TrainingData,
         recipe: Recipe,
         fast: bool | None = None,
+        team: Team = ALONE,
     ):
-        """`network` is one for each seed; without `fast` it is neither compiled nor captured in a CUDA graph."""
+        """`network` is one for each seed; without `fast`, or in a team, it is neither compiled nor captured."""
+        self.team = team
         self.objective, self.codec, self.path, self.data, self.recipe = objective, codec, path, data, recipe
         self.device, self.seeds = data.boards.device, recipe.seeds
         self.precision = precision_of(recipe.precision, self.device)
@@ -157,10 +160,17 @@ class Trainer:
         networks = [network] if isinstance(network, nn.Module) else network
         if len(networks) != models:
             raise LetgoError(f"{len(networks)} networks for {models} seeds; give one for each")
+        if recipe.batch % self.team.size or (models > 1 and self.team.size > 1):
+            raise LetgoError(
+                f"{self.team.size} processes cannot share a batch of {models} x {recipe.batch}; give one seed, and a "
+                "--batch that they divide"
+            )
         fused = uses_fused_blocks(networks[-1], self.precision, device, fast)
         fast = cuda if fast is None else fast
+        fast = fast and self.team.size == 1
         fast = fast and (fused or models == 1)  # compiled, attention under vmap drops out to NaN (torch 2.13)
         self.shapes, self.network = (fast_network if fused else plain_network)(networks[-1].to(device).train())
+        self.network = self.team.shared(self.network)
         rows = [pack(dict(each.named_parameters()), self.shapes) for each in networks]
         self.flat = torch.stack([row.to(device) for row in rows]).requires_grad_()
         self.ema = self.flat.detach().clone()
@@ -191,6 +201,7 @@ class Trainer:
         fast: bool | None = None,
         seeds: Sequence[int] = (),
         folder: Folder | None = None,
+        team: Team = ALONE,
     ) -> Trainer:
         """Put the objects together that a configuration stands for; each network is drawn with its seed.
 
@@ -201,7 +212,7 @@ class Trainer:
             torch.manual_seed(seed)
             networks.append(config.build_model())
         objective, codec, path = config.build_objective(), config.build_codec(folder, "train"), config.build_path()
-        return Trainer(networks, objective, codec, path, data, recipe, fast)
+        return Trainer(networks, objective, codec, path, data, recipe, fast, team)
 
     def _make_optimizer(self, compiled: bool) -> torch.optim.Optimizer:
         cuda = self.device.type == "cuda"
@@ -220,7 +231,7 @@ class Trainer:
         x0 = encoded(self.codec, symbols, lambda: torch.randint(2**31, many, device=symbols.device))
         batch = Batch(symbols, x0, Clues(x0, given), context, models, self.progress)
         terms = self.objective(partial(self.network, flat), self.path, batch)
-        losses = averaged(terms, self.objective.weights, models)
+        losses = averaged(self.team.own(terms), self.objective.weights, models)
         return losses["loss"].sum(), losses
 
     def _drawn_losses(self, flat: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -232,6 +243,10 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             total, losses = self.losses(self.flat)
         total.backward()
+        if self.team.size > 1:
+            assert self.flat.grad is not None, "the loss was propagated back"
+            losses = {name: value.detach() for name, value in losses.items()}
+            self.team.add_up(self.flat.grad, *losses.values())
         if self.recipe.clip_norm:
             self._clip_gradient()
         self.update()
@@ -277,6 +292,15 @@ class Trainer:
         """Say of each model whether its weights and losses are finite."""
         numbers = torch.cat([self.flat.detach(), *(total[:, None] for total in self.loss_sum.values())], 1)
         return numbers.isfinite().all(1).tolist()
+
+    def follow(self) -> None:
+        """Take the state and the noise of the team's first process."""
+        cuda = self.device.type == "cuda"
+        state, noise = self.team.told((self.state(), torch.cuda.get_rng_state() if cuda else None))
+        if not self.team.leads:
+            self.restore(state)
+            if noise is not None:
+                torch.cuda.set_rng_state(noise)
 
     def _matrix(self, kind: str) -> Tensor:
         return {"raw": self.flat.detach(), "ema": self.ema, **self.adam}[kind]
