@@ -24,7 +24,7 @@ suppress_warnings = [
 
 html_theme = "furo"
 html_title = f"letgo {version}"
-html_copy_source = html_show_sourcelink = html_show_sphinx = False
+html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_theme_options = {"footer_icons": [], "top_of_page_buttons": []}
 html_math_renderer = "mathml"
 pygments_style = "friendly"
