@@ -17,11 +17,14 @@ exclude_patterns = ["_build"]
 default_role = "code"
 highlight_language = "bash"  # of blocks that name none
 smartquotes = False  # --flags stay what they are
-suppress_warnings = ["myst.header"]  # the README's picture stands above its first heading
+suppress_warnings = [
+    "myst.header",  # the README's picture stands above its first heading
+    "misc.highlighting_failure",  # a block that names no language need not be a shell's
+]
 
 html_theme = "furo"
 html_title = f"letgo {version}"
-html_copy_source = html_show_sourcelink = html_show_sphinx = False
+html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_theme_options = {"footer_icons": [], "top_of_page_buttons": []}
 html_math_renderer = "mathml"
 pygments_style = "friendly"

@@ -76,7 +76,8 @@ def lay_out(stage: Path) -> None:
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_text(links_to_pages(text))
     linked = [target.removesuffix(".md") for target, _ in LINK.findall(texts[Path("docs/results.md")])]
-    tables = toctree([page for page in dict.fromkeys(linked) if page.startswith("results/")])
+    every = sorted(f"results/{page.stem}" for page in texts if page.parent == Path("docs/results"))
+    tables = toctree(list(dict.fromkeys([*(page for page in linked if page in every), *every])))
     for page, contents in (("index", navigation(set(texts))), ("docs/results", tables)):
         with (stage / f"{page}.md").open("a") as text:
             text.write(contents)
