@@ -246,7 +246,7 @@ def test_graphs_without_answers_have_no_entries_to_compare(tmp_path: Path, capsy
 def test_settings_tuned_for_other_steps_are_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["evaluate", "sudoku-mini", "--rule", "em-decay", "--count", "2"]
     assert main([*words, "--steps", "5"]) == 0
-    assert "em-decay was tuned for 50 steps, not 5" in capsys.readouterr().err
+    assert "em-decay was tuned for 50 steps, not for 5" in capsys.readouterr().err
     for more in (["--sigma", "7"], ["--quiet"]):
         assert main([*words, "--steps", "5", *more]) == 0
         assert "tuned" not in capsys.readouterr().err

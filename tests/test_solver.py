@@ -284,7 +284,7 @@ def test_chosen_boards_are_reported_and_drawn(mini_boards: Tensor) -> None:
 def test_only_one_hot_boards_are_believed() -> None:
     bits = Solver(replace(MINI, codec="bits"), Always("1234341221434321"))
     for ask in (lambda: bits.generate(2, tries=2), lambda: bits.solve([HARD], tries=2, verify=False)):
-        with pytest.raises(LetgoError, match="by their one-hot symbols; this model has bits"):
+        with pytest.raises(LetgoError, match="needs one-hot symbols, and this model has codec bits"):
             ask()
 
 

@@ -192,7 +192,7 @@ def test_a_shipped_model_is_tuned_into_a_file_only(capsys: pytest.CaptureFixture
     before = (locate("sudoku-mini")[0] / "tune-em.json").read_bytes()
     for name in ("sudoku-mini", "maze", "hub:someone/model"):  # a task is one of its shipped models
         assert main(["tune", name, "--rule", "em", "--sigmas", "0.1", *TUNE]) == 2
-        assert f"'{name}' is no run folder" in capsys.readouterr().err
+        assert f"'{name}' keeps the settings it came with" in capsys.readouterr().err
     assert (locate("sudoku-mini")[0] / "tune-em.json").read_bytes() == before
 
 
