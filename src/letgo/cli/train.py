@@ -57,6 +57,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2 (default: one)",
     )
     options.device(parser)
+    add_recipe(parser)
+    add(
+        "--keep",
+        type=options.list_of(whole, may_be_empty=True),
+        help="steps whose weights are kept, e.g. 1000,2000; '' for none (default: 20k to 2M, nine of them)",
+    )
+    add(
+        "--validate",
+        type=options.at_least(0),
+        help="instances that choose between EMA and raw weights (default 64, on a GPU 512; 0: keep EMA)",
+    )
+    add("--log-every", type=whole, default=100, help="steps between lines of metrics.jsonl (default 100)")
+    log = "metrics as RUN/metrics.csv or for TensorBoard (that package), too (default: in metrics.jsonl alone)"
+    add("--log", choices=["csv", "tensorboard"], help=log)
+    options.flag(parser, "--plain", "no compilation, no CUDA graph")
+    options.flag(parser, "--dry-run", "print the configuration and stop")
+    options.own_task(parser)
+    options.common(parser, idle=True)
+
+
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """Add what a preset decides and a user may decide otherwise."""
+    add = parser.add_argument
     options.batch(parser, "boards per step (default: the preset's, as of --steps and all down to --simple-weight)")
     add("--optimizer", choices=["adam", "muon"], help="adam (the paper's, usual), or muon for the blocks' matrices")
     add("--learning-rate", type=options.positive, help="its value between warm-up and decay (usually 0.001)")
@@ -88,24 +111,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="another objective of App. L.2; a wrong name lists all (default: the preset's)",
     )
     options.flag(parser, "--full-gradient", "Algorithm 2 to the letter; slower (default: App. C's cheaper form)")
-    keep = options.list_of(whole, may_be_empty=True)
-    add(
-        "--keep",
-        type=keep,
-        help="steps whose weights are kept, e.g. 1000,2000; '' for none (default: 20k to 2M, nine of them)",
-    )
-    add(
-        "--validate",
-        type=options.at_least(0),
-        help="instances that choose between EMA and raw weights (default 64, on a GPU 512; 0: keep EMA)",
-    )
-    add("--log-every", type=whole, default=100, help="steps between lines of metrics.jsonl (default 100)")
-    log = "metrics as RUN/metrics.csv or for TensorBoard (that package), too (default: in metrics.jsonl alone)"
-    add("--log", choices=["csv", "tensorboard"], help=log)
-    options.flag(parser, "--plain", "no compilation, no CUDA graph")
-    options.flag(parser, "--dry-run", "print the configuration and stop")
-    options.own_task(parser)
-    options.common(parser, idle=True)
 
 
 def rank() -> int:
