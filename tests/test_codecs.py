@@ -8,7 +8,7 @@ from digits import digit_images
 from torch import Tensor
 from torch.nn import functional as F
 
-from letgo.codecs import AnalogBits, Codec, DigitImages, OnDevices, OneHot, RandomEmbedding
+from letgo.codecs import AnalogBits, Codec, DigitImages, OnDevices, OneHot, RandomEmbedding, encoded, is_varied
 from letgo.data.digits import symbols_of
 from letgo.errors import LetgoError
 from letgo.rng import philox
@@ -143,6 +143,35 @@ def test_the_same_puzzle_shows_the_same_images_everywhere_and_another_instance_o
     other = boards.clone()
     other[0, 0] += 1  # one symbol changes, and the images of the others stay
     assert torch.equal(codec.encode(other, instance)[0, 1:], x[0, 1:])
+
+
+def test_digits_are_read_cell_by_cell_with_a_probability_for_each_symbol() -> None:
+    codec, boards = make_digits(8), torch.tensor([[0, 0, 3, 8], [5, 5, 5, 1], [2, 7, 2, 7]])
+    x = codec.encode(boards)
+    probability = codec.probabilities(x)
+    assert torch.equal(codec.decode(x), boards)
+    assert probability.shape == (3, 4, 9)
+    assert torch.equal(probability.argmax(-1), boards)
+    torch.testing.assert_close(probability.sum(-1), torch.ones(3, 4))
+
+
+def test_only_symbols_of_many_states_are_drawn_by_the_instances_number() -> None:
+    boards, numbers = every_symbol(9), torch.tensor([3, 8])
+    digits, asked = make_digits(8), []
+
+    def instance() -> Tensor:
+        asked.append(1)
+        return numbers
+
+    assert is_varied(digits)
+    assert torch.equal(encoded(digits, boards, instance), digits.encode(boards, numbers))
+    assert asked == [1]
+    assert not is_varied(OneHot(9))
+    assert torch.equal(encoded(OneHot(9), boards, instance), OneHot(9).encode(boards))
+    assert asked == [1]
+    drawn = symbols_of(*digit_images(), 8, 9)
+    without_seed = DigitImages(drawn.pixels, drawn.labels, NearestMean(8))
+    assert torch.equal(without_seed.encode(boards), make_digits(8, seed=0).encode(boards))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1, 2**32, 2**33 + 5])
