@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.testing import assert_close
 
 from letgo.errors import LetgoError
 from letgo.models.denoiser import ExactDenoiser, NoiseDenoiser, VelocityDenoiser
-from letgo.paths import CosinePath, GaussianPath, LinearPath, TablePath
+from letgo.paths import CosinePath, GaussianPath, LinearPath, TablePath, checked_path
 
 pytestmark = pytest.mark.fast
 
@@ -83,6 +84,26 @@ def test_a_table_of_the_cosine_path_is_nearly_that_path() -> None:
 def test_a_table_that_is_no_schedule_is_refused(numbers: list[float]) -> None:
     with pytest.raises(LetgoError, match="must be one row of numbers that fall"):
         TablePath(torch.tensor(numbers))
+
+
+@pytest.mark.parametrize("thing", [object(), ["a", "b"], "ab", [[0.9], [0.5, 0.4]]])
+def test_a_table_of_no_numbers_is_refused_in_our_words(thing: object) -> None:
+    with pytest.raises(LetgoError, match="is no row of numbers; of a scheduler give"):
+        TablePath(thing)
+
+
+def test_what_is_no_path_is_answered_with_what_to_write() -> None:
+    with pytest.raises(LetgoError, match=r"give TablePath\(scheduler.alphas_cumprod\)"):
+        checked_path(SimpleNamespace(alphas_cumprod=torch.ones(3)))
+    with pytest.raises(LetgoError, match=r"give TablePath\(alphas_cumprod\)"):
+        checked_path(torch.ones(3))
+    with pytest.raises(LetgoError, match=r"give CosinePath\(\), LinearPath\(\) or TablePath"):
+        checked_path(3)
+
+
+def test_a_tables_slope_is_that_of_its_chords() -> None:
+    """Three steps: from 1 to .8 in a third of the time."""
+    assert_close(TablePath([0.64, 0.36, 0.04]).dalpha(at(0.1)), at((0.8 - 1) * 3))
 
 
 def test_a_table_may_have_one_step_or_end_in_pure_noise() -> None:
