@@ -253,7 +253,7 @@ def coins_address(coins: Path) -> Iterator[str]:
 def test_a_task_of_ones_own_is_played_beside_the_others(browser, coins: Path, coins_address: str):
     with watched(browser) as page:
         page.goto(coins_address)
-        page.locator("#editor svg").wait_for()
+        page.locator("#task option", has_text="Coins").wait_for(state="attached")  # the story shows a task before
         titles = [option.inner_text() for option in page.locator("#task option").all()]
         assert {"Coins", "Sudoku 9x9", "Queens", "Maze"} <= set(titles)
         page.select_option("#task", "Coins")
