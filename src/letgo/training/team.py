@@ -7,6 +7,7 @@ of one process.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +37,15 @@ def _faults() -> Iterator[None]:
         raise TeamLost(f"another process of this training has ended, or cannot be reached ({reason})") from None
 
 
+def _leave() -> None:
+    """End gloo's threads while Python stands: one that lets go of a tensor later ends the whole process by SIGABRT.
+
+    They are joined when their group is collected, which stands in a cycle of references.
+    """
+    dist.destroy_process_group()
+    gc.collect()
+
+
 @dataclass(frozen=True)
 class Team:
     """This process among those that train together; by default it is alone. The first one alone writes and speaks."""
@@ -54,7 +64,7 @@ class Team:
         if not dist.is_initialized():
             with _faults():
                 dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-            atexit.register(dist.destroy_process_group)
+            atexit.register(_leave)
         return Team(dist.get_rank(), dist.get_world_size())
 
     @property
