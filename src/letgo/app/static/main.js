@@ -134,7 +134,7 @@ function renderRace() {
   for (const i of SIDES) byId(`share-${i}`).textContent = race?.told(i) ?? "";
   const names = SIDES.map((i) => sideName(state.setting, i)), told = race && SIDES.map((i) => race.told(i));
   const example = page.examples.find((one) => exampleKey(one) === runKey({ ...state.setting, seed: one.seed }, state.models));
-  byId("measured").textContent = measured(example, names);
+  byId("measured").textContent = page.examples.length ? measured(example, names) : "\u00a0"; // its lines are kept free until they come
   if (document.activeElement !== byId("chosen")) byId("chosen").value = example?.title ?? "";
   byId("race-vary").value = state.setting.vary;
   byId("answer").textContent = told?.every(Boolean) ? `${names[0]} ${told[0]}; ${names[1]} ${told[1]}.` : "Run shows one seed; the race below shows how often each side ends in a valid board.";
