@@ -54,9 +54,13 @@ class Ledger:
         self.calls = torch.zeros(len(problem), dtype=torch.long)
         self.seconds = torch.zeros(len(problem), dtype=torch.float64)
 
+    def is_open(self, rows: slice | Int[Tensor, "some"] = slice(None)) -> Bool[Tensor, "some"]:
+        """Whether another try is for these puzzles."""
+        return self.belief[rows] <= self.sure if self.choosing else ~self.solved[rows]
+
     def open(self) -> Int[Tensor, "open"]:
         """The rows of puzzles that another try is for."""
-        return (self.belief <= self.sure if self.choosing else ~self.solved).nonzero().flatten()
+        return self.is_open().nonzero().flatten()
 
     def enter(
         self,
@@ -66,26 +70,28 @@ class Ledger:
         calls: Int[Tensor, "tried"],
         seconds: Float[Tensor, "tried"],
         belief: Float[Tensor, "tried"] | None = None,
-    ) -> None:
-        """One more try of these rows."""
+    ) -> Bool[Tensor, "tried"]:
+        """One more try of these rows; return whose board is its puzzle's answer until now."""
         self.tries[rows] += 1
         self.calls[rows] += calls
         self.seconds[rows] += seconds
+        better = torch.ones_like(valid) if belief is None else belief > self.belief[rows]
+        rows = rows[better]
+        self.boards[rows], self.solved[rows] = boards[better], valid[better]
         if belief is not None:
-            better = belief > self.belief[rows]
-            rows, boards, valid = rows[better], boards[better], valid[better]
             self.belief[rows] = belief[better]
-        self.boards[rows], self.solved[rows] = boards, valid
+        return better
 
-    def answers(self, task: Task) -> list[Answer]:
+    def answers(self, task: Task, rows: slice = slice(None)) -> list[Answer]:
+        problem = self.problem[rows]
         columns = zip(
-            task.format_clues(self.problem),
-            self.solved.tolist(),
-            task.format(self.boards, self.problem),
-            self.tries.tolist(),
-            self.calls.tolist(),
-            self.seconds.tolist(),
-            self.belief.tolist(),
+            task.format_clues(problem),
+            self.solved[rows].tolist(),
+            task.format(self.boards[rows], problem),
+            self.tries[rows].tolist(),
+            self.calls[rows].tolist(),
+            self.seconds[rows].tolist(),
+            self.belief[rows].tolist(),
             strict=True,
         )
         return [

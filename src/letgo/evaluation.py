@@ -19,6 +19,7 @@ from letgo.report import Outcomes, Report, board_digest, shard_of
 from letgo.runs import own_name
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES
+from letgo.slots import Slots
 from letgo.solver import Progress, Solver, load
 from letgo.tasks import Problem
 
@@ -173,22 +174,15 @@ def until_sure(
 
     The answer is the board with the highest self-likelihood so far; no rule of the task decides anything.
     """
-    count, ledger, states = len(problem), Ledger(problem, True, sure), None
+    assert problem.number is not None, "noise is keyed by the instances' numbers"
+    count, ledger, size = len(problem), Ledger(problem, True, sure), solver.batch_size(len(problem), batch)
     valid = torch.zeros(count, tries, dtype=torch.bool)
-    for attempt in range(tries):
-        rows = ledger.open()
-        if len(rows) == 0:
-            break
-        part = problem[rows]
-        ends = solver.sample(part, sampler, seed, 1, attempt, batch)
-        boards, before = solver.read(ends, part), ledger.belief[rows]
-        likelihood = solver.self_likelihood(boards, part, seed, batch)
-        valid[rows, attempt] = solver.task.validate(boards, part)
-        calls = torch.full_like(rows, sampler.calls + len(BELIEF_TIMES))
-        ledger.enter(rows, boards, valid[rows, attempt], calls, torch.zeros(len(rows)), likelihood)
-        states = ends.clone() if states is None else states
-        better = likelihood > before
-        states[rows[better]] = ends[better]
+    states = torch.zeros(*problem.solution.shape, solver.codec.dim)
+    slots = Slots(solver, solver.sample_engine, sampler, ledger, problem.number, seed, tries, size, looking=False)
+    for tried, better in slots.run():
+        rows = tried.rows
+        valid[rows, ledger.tries[rows] - 1] = tried.valid
+        states[rows[better]] = tried.x.float().cpu()[better]
         if progress is not None:
             progress(count - len(ledger.open()), count)
     answered, settled = ledger.solved, ledger.belief > sure

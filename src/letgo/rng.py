@@ -47,9 +47,9 @@ def box_muller(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Noise:
-    """It gives standard normal states to boards by (instance, attempt). A compiled step has its seed in a tensor."""
+    """It gives standard normal states to boards by (instance, attempt), with one seed or one for each board."""
 
-    seed: int | Int[Tensor, ""]
+    seed: int | Int[Tensor, "*rows"]
     instance: Int[Tensor, "batch"]
     attempt: Int[Tensor, "batch"]
     count: Int[Tensor, "many"] | None = None  # 0, 1, 2, ... where a compiler must not see a range and narrow it
@@ -64,11 +64,13 @@ class Noise:
         return len(self.instance)
 
     def __getitem__(self, index: slice | Tensor) -> Noise:
-        return Noise(self.seed, self.instance[index], self.attempt[index])
+        seed = self.seed[index] if isinstance(self.seed, Tensor) and self.seed.dim() else self.seed
+        return Noise(seed, self.instance[index], self.attempt[index])
 
     def repeat(self, times: int) -> Noise:
         """Return the noise of the same boards, again and again."""
-        return Noise(self.seed, self.instance.repeat(times), self.attempt.repeat(times))
+        seed = self.seed.repeat(times) if isinstance(self.seed, Tensor) and self.seed.dim() else self.seed
+        return Noise(seed, self.instance.repeat(times), self.attempt.repeat(times))
 
     def normal(self, step: int | Int[Tensor, "*rows"], purpose: int, cells: int, dim: int) -> State:
         """Return the noise of a step, which is one for all boards, or one for each."""
@@ -78,7 +80,8 @@ class Noise:
         when = torch.as_tensor(step * 4 + purpose, device=block.device)
         when = (when[:, None] if when.dim() else when).expand_as(block)
         counter = [block, when, self.instance[:, None].expand_as(block), self.attempt[:, None].expand_as(block)]
-        a, b, c, d = philox(counter, (self.seed & _WORD, self.seed >> 32 & _WORD))
+        seed = self.seed[:, None] if isinstance(self.seed, Tensor) and self.seed.dim() else self.seed
+        a, b, c, d = philox(counter, (seed & _WORD, seed >> 32 & _WORD))
         values = torch.stack([*box_muller(a, b), *box_muller(c, d)], dim=-1)
         return values.flatten(1)[:, : cells * dim].unflatten(1, (cells, dim))
 
@@ -89,10 +92,13 @@ MOST_AHEAD = 16  # steps, since a board that is solved needs no more
 
 @dataclass(frozen=True)
 class NoiseAhead(Noise):
-    """It gives the same noise, but draws several steps' when the first of them is due. Memory is flat in the steps."""
+    """It gives the same noise, but draws several steps' when the first of them is due. Memory is flat in the steps.
+
+    Boards that have steps of their own go on together, one step at a time.
+    """
 
     source: Noise | None = None
-    drawn: dict[int, tuple[int, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by purpose
+    drawn: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by purpose
 
     @staticmethod
     def of(noise: Noise) -> NoiseAhead:
@@ -102,14 +108,17 @@ class NoiseAhead(Noise):
         assert self.source is not None
         if purpose == START:  # drawn once
             return self.source.normal(step, purpose, cells, dim)
-        step, boards = int(step), len(self.instance)
-        first, values = self.drawn.get(purpose, (step, None))
-        if values is None or not first <= step < first + len(values):
-            first, ahead = step, max(1, min(MOST_AHEAD, AHEAD // boards))
-            steps = torch.arange(step, step + ahead, device=self.instance.device).repeat_interleave(boards)
-            values = self.source.repeat(ahead).normal(steps, purpose, cells, dim).unflatten(0, (ahead, boards))
+        boards = len(self.instance)
+        steps = torch.as_tensor(step, device=self.instance.device).expand(boards)
+        first, values = self.drawn.get(purpose, (steps, None))
+        behind = steps - first
+        place = int(behind[0])
+        if values is None or not 0 <= place < len(values) or not bool((behind == place).all()):
+            first, place, ahead = steps, 0, max(1, min(MOST_AHEAD, AHEAD // boards))
+            later = (torch.arange(ahead, device=steps.device)[:, None] + steps).flatten()
+            values = self.source.repeat(ahead).normal(later, purpose, cells, dim).unflatten(0, (ahead, boards))
             self.drawn[purpose] = first, values
-        return values[step - first]
+        return values[place]
 
 
 def uniform_times(x: State) -> Float[Tensor, "batch 1 1"]:

@@ -29,14 +29,34 @@ FAR = 1e6  # no path leads to such a state, and no network was trained on one
 
 @dataclass(frozen=True)
 class Walk:
-    """How far a batch has come: its pinned state, what the network remembers, and the steps behind it."""
+    """How far boards have come: pinned states, what the network remembers, the steps behind all of them or each."""
 
     x: State
     memory: Tensor | None = None
-    done: int | Int[Tensor, ""] = 0
+    done: int | Int[Tensor, "*rows"] = 0
 
     def __getitem__(self, rows: slice | Tensor) -> Walk:
-        return Walk(self.x[rows], None if self.memory is None else self.memory[rows], self.done)
+        done = self.done[rows] if isinstance(self.done, Tensor) and self.done.dim() else self.done
+        return Walk(self.x[rows], None if self.memory is None else self.memory[rows], done)
+
+    def apart(self) -> Walk:
+        """The same boards, each with a count of its own."""
+        done = torch.as_tensor(self.done, device=self.x.device).expand(len(self.x))
+        return Walk(self.x, self.memory, done)
+
+
+def joined(walks: list[Walk]) -> Walk:
+    """Boards that have counts of their own, in one batch; where only some have a memory, the others' is zeros."""
+    memories = [walk.memory for walk in walks]
+    like = next((memory for memory in memories if memory is not None), None)
+    if like is not None:
+        memories = [
+            like.new_zeros(len(walk.x), *like.shape[1:]) if memory is None else memory
+            for walk, memory in zip(walks, memories, strict=True)
+        ]
+    memory = None if like is None else torch.cat([part for part in memories if part is not None])
+    done = torch.cat([torch.as_tensor(walk.done) for walk in walks])
+    return Walk(torch.cat([walk.x for walk in walks]), memory, done)
 
 
 @dataclass(frozen=True)
@@ -116,27 +136,51 @@ def starting_state(noise: Noise, clues: Clues, path: Path) -> State:
     return clues.pin_at(x_1, one, path, draw(PIN) if clues.may_be_soft else None)
 
 
+def advance(
+    denoise: Denoise, path: Path, rule: Rule, grid: Grid, clues: Clues, noise: Noise, walk: Walk
+) -> tuple[Walk, State]:
+    """A `reverse_step` of boards at one time, or each at its own: where on the grid its steps have led it."""
+    done = torch.as_tensor(walk.done, device=grid.device).view(-1)
+    t, s = (grid.index_select(0, done + i).view(-1, 1, 1) for i in (0, 1))
+    with torch.no_grad():
+        return reverse_step(denoise, path, rule, walk, (t, s), clues, noise)
+
+
 def diverged(step: int) -> LetgoError:
     return LetgoError(f"the sampler diverged at step {step}; take a smaller sigma or variance, or more steps")
 
 
-def refuse_nan(x_t: State, largest: float, step: int) -> None:
+def check_proposal(path: Path, grid: Grid, walk: Walk, x0_hat: State, warned: bool = False) -> bool:
+    """Refuse what is not finite; return whether it was said, now or before, that x0_hat is implausibly large."""
+    largest, done = float(x0_hat.abs().amax()), torch.as_tensor(walk.done).expand(len(x0_hat))
+    if not math.isfinite(largest):
+        refuse_nan(walk.x, x0_hat, done)
+    return warned or (IMPLAUSIBLE < largest < math.inf and warn_of_size(path, grid, walk.x, x0_hat, done))
+
+
+def refuse_nan(x_t: State, x0_hat: State, done: Int[Tensor, "batch"]) -> None:
     """A network that answers a finite state with NaN or infinity is broken; a sampler may diverge by itself."""
-    if not math.isfinite(largest) and bool(x_t.isfinite().all()):
-        if float(x_t.abs().max()) > FAR:
+    broken = x_t.isfinite().flatten(1).all(1) & ~x0_hat.isfinite().flatten(1).all(1)
+    if bool(broken.any()):
+        row = int(broken.int().argmax())
+        step = int(done[row]) + 1
+        if float(x_t[row].abs().max()) > FAR:
             raise diverged(step)
         raise LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
 
 
-def warn_of_size(path: Path, x_t: State, largest: float, step: int, t: Time) -> bool:
-    """Whether x0_hat was implausibly large, which is then said; where x_t is as well, a sampler diverged by itself."""
-    if not IMPLAUSIBLE < largest < math.inf or float(x_t.abs().amax()) > IMPLAUSIBLE:
+def warn_of_size(path: Path, grid: Grid, x_t: State, x0_hat: State, done: Int[Tensor, "batch"]) -> bool:
+    """Say that x0_hat is implausibly large, and return whether; where x_t is as well, a sampler diverged by itself."""
+    if float(x_t.abs().amax()) > IMPLAUSIBLE:
         return False
+    sizes = x0_hat.abs().flatten(1).amax(1)
+    largest, before = float(sizes.max()), int(done[int(sizes.argmax())])
+    t = grid[before].view(1, 1, 1)
     alpha = f", where alpha is {float(path.alpha(t)):.2g}" if isinstance(path, GaussianPath) else ""
     warnings.warn(
-        f"x0_hat reaches {largest:,.0f} at step {step}{alpha}: no data on the scale of the noise does; "
+        f"x0_hat reaches {largest:,.0f} at step {before + 1}{alpha}: no data on the scale of the noise does; "
         "for a network of eps give clip=(low, high), the range of your data",
-        stacklevel=3,
+        stacklevel=4,
     )
     return True
 
@@ -166,12 +210,9 @@ def trajectory(
         return clipped(x0_hat, clip) if memory is None else (clipped(x0_hat, clip), memory)
 
     for i, reached in enumerate(times.tolist()[1 + first :], start=first):
-        span, before = (grid[i].view(1, 1, 1), grid[i + 1].view(1, 1, 1)), Walk(walk.x, walk.memory, index[i])
-        with torch.no_grad():  # around each step, not the yield: the caller's own mode must not change
-            walk, x0_hat = reverse_step(denoise_clipped, path, rule, before, span, clues, noise)
-        largest = float(x0_hat.abs().amax())
-        refuse_nan(before.x, largest, i + 1)
-        warned = warned or warn_of_size(path, before.x, largest, i + 1, span[0])
+        before = Walk(walk.x, walk.memory, index[i])
+        walk, x0_hat = advance(denoise_clipped, path, rule, grid, clues, noise, before)
+        warned = check_proposal(path, grid, before, x0_hat, warned)
         yield Snapshot(i + 1, reached, walk.x, x0_hat, walk.memory)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from letgo.answers import Answer, Ledger
@@ -26,8 +25,9 @@ from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
 from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
-from letgo.sampling import BELIEF_TIMES, Snapshot, Walk, cell_belief
+from letgo.sampling import Snapshot, Walk, cell_belief
 from letgo.shapes import State, Symbols
+from letgo.slots import Slots
 from letgo.tasks import Problem
 from letgo.tasks.task import identities
 
@@ -145,12 +145,16 @@ class Solver:
         clues = self.clues(problem, sampler.soft_until)
         return self.engine.walk(sampler, clues, noise, self.context(problem), walk)
 
-    def chunks(self, problem: Problem, noise: Noise, batch: int | None) -> Iterator[tuple[int, Problem, Noise]]:
-        """Pieces with their true length; where the engine pads, the last one repeats its first instance."""
+    def batch_size(self, boards: int, batch: int | None = None) -> int:
+        """How many boards go through the network together, where there are so many and `batch` at most may."""
         size = self.default_batch() if batch is None else batch
         if size < 1:
             raise LetgoError(f"batch must be at least 1, got {size}")
-        size = self.engine.size(size, len(problem))
+        return self.engine.size(size, boards)
+
+    def chunks(self, problem: Problem, noise: Noise, batch: int | None) -> Iterator[tuple[int, Problem, Noise]]:
+        """Pieces with their true length; where the engine pads, the last one repeats its first instance."""
+        size = self.batch_size(len(problem), batch)
         for start in range(0, len(problem), size):
             count = min(size, len(problem) - start)
             index = torch.arange(start, start + (size if self.engine.pads else count))
@@ -277,35 +281,34 @@ class Solver:
         model knows no such mark, the one with the highest self-likelihood. A board that breaks a constraint is not
         handed out.
         """
+        slots = self._slots(puzzles, rule, steps, tries, seed, verify, batch, **settings)
+        ledger, count = slots.ledger, len(slots.problem)
+        for _ in slots.run():
+            if progress is not None:
+                progress(count - len(ledger.open()), count)
+        return ledger.answers(self.task)
+
+    def _slots(
+        self,
+        puzzles: Sequence[str] | Problem,
+        rule: str | None = None,
+        steps: int | None = None,
+        tries: int = 1,
+        seed: int = 0,
+        verify: bool = True,
+        batch: int | None = None,
+        **settings: Any,
+    ) -> Slots:
         short = self.short_try if tries > 1 else None
         problem, sampler = self.parse(puzzles), self.sampler(rule, short if steps is None else steps, **settings)
         whole_number("tries", tries, 1)
         whole_number("seed", seed)
-        choosing, verify = tries > 1 and not verify, verify and self.task.has_rules
+        choosing, looking = tries > 1 and not verify, verify and self.task.has_rules
         if choosing:
             self.check_belief()
         ledger = Ledger(problem, choosing, self.sure if choosing else None)
-        with cpu_threads(self.threads):
-            for attempt in range(tries):
-                rows = ledger.open()
-                if len(rows) == 0:
-                    break
-                part = problem[rows]
-                instance = identities(part).to(self.device)
-                noise = Noise(seed, instance, torch.full_like(instance, attempt))
-                for count, piece, piece_noise in self.chunks(part, noise, batch):
-                    started = time.perf_counter()
-                    boards, valid, steps_taken = self._attempt(
-                        piece, piece_noise, sampler, verify and self.task.has_rules
-                    )
-                    likelihood = self.belief(boards, piece, piece_noise)[:count] if choosing else None
-                    calls = steps_taken[:count] * sampler.calls_per_step + choosing * len(BELIEF_TIMES)
-                    elapsed = (time.perf_counter() - started) * calls / calls.sum()  # a call costs all the same
-                    ledger.enter(rows[:count], boards[:count], valid[:count], calls, elapsed, likelihood)
-                    rows = rows[count:]
-                    if progress is not None:
-                        progress(len(problem) - len(ledger.open()), len(problem))
-        return ledger.answers(self.task)
+        size = self.batch_size(len(problem), batch)
+        return Slots(self, self.engine, sampler, ledger, identities(problem), seed, tries, size, looking)
 
     def solve_each(
         self, puzzles: Sequence[str] | Problem, batch: int | None = None, **options: Any
@@ -314,43 +317,12 @@ class Solver:
 
         Where a batch may have any size the first ones are small, so that the first answer does not wait for many.
         """
-        problem, most = self.parse(puzzles), self.default_batch() if batch is None else batch
-        size, start = most if self.engine.pads else 1, 0
-        while start < len(problem):
-            yield self.solve(problem[start : start + size], batch=batch, **options)
-            start, size = start + size, min(2 * size, most)
-
-    def _attempt(
-        self, problem: Problem, noise: Noise, sampler: Sampler, verify: bool
-    ) -> tuple[Symbols, Bool[Tensor, "batch"], Int[Tensor, "batch"]]:
-        """Return boards, whether each is valid, and the steps until it was; without `verify` invalid boards too."""
-        boards = torch.zeros_like(problem.solution)
-        done = torch.zeros(len(problem), dtype=torch.bool)
-        steps_taken = torch.full((len(problem),), sampler.steps)
-        rows = torch.arange(len(problem))  # the boards that are still in the batch
-        snapshots, last = self.walk(problem, noise, sampler), None
-        while (snapshot := next(snapshots, None)) is not None:
-            last = snapshot
-            if not verify:
-                continue
-            proposal = torch.where(problem.given, problem.solution, self.read(last.x0_hat, problem))
-            new = self.task.validate(proposal, problem) & ~done[rows]
-            boards[rows[new]], steps_taken[rows[new]] = proposal[new], last.step
-            done[rows] |= new
-            if bool(done.all()):
-                return boards, done, steps_taken
-            size = self.engine.smaller(len(done), len(rows), int((~done).sum()), self.task.cells)
-            if size < len(rows) and last.step < sampler.steps:
-                rest = done[rows].long().argsort(stable=True)[:size]  # the unfinished first
-                rows, problem, noise = rows[rest], problem[rest], noise[rest.to(noise.instance.device)]
-                snapshots = self.walk(problem, noise, sampler, last.walk[rest.to(last.x.device)])
-        assert last is not None
-        final = self.read(last.x, problem)
-        valid = self.task.validate(final, problem) & ~done[rows]
-        ends = valid if verify else torch.ones_like(valid)
-        boards[rows[ends]] = final[ends]
-        done[rows] |= valid
-        return boards, done, steps_taken
+        slots, start = self._slots(puzzles, batch=batch, **options), 0
+        slots.gently, size = not self.engine.pads, slots.size if self.engine.pads else 1
+        for _ in slots.run():
+            while start < len(slots.problem) and bool(slots.finished[start : start + size].all()):
+                yield slots.ledger.answers(self.task, slice(start, start + size))
+                start, size = start + size, min(2 * size, slots.whole)
 
     def trajectory(
         self,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from letgo.engines.plain import Engine
+from letgo.models.denoiser import split_output
 from letgo.models.looped import LoopedTransformer, clue_cells
 from letgo.models.transformer import Block, Transformer
 from letgo.paths import Path
-from letgo.pinning import Clues
 from letgo.rng import Noise, NoiseAhead
-from letgo.samplers import Sampler
-from letgo.sampling import Denoise, Snapshot, Walk
+from letgo.sampling import Denoise
 from letgo.shapes import State, Time
 
 CELLS = 1296  # of a batch: beyond 16 boards of 81 cells a core gains nothing
@@ -85,7 +84,7 @@ class PackedTransformer:
 
     def __call__(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
         network = self.network
-        entered = network.embed(x_t) + (self.place + network.time(t))
+        entered = network.embed(x_t) + (self.place + self.when(t))
         if not isinstance(network, LoopedTransformer):
             return network.answer(x_t, t, network.read(self.through_blocks(entered)))
         entered = entered + clue_cells(x_t) * network.mark
@@ -94,11 +93,24 @@ class PackedTransformer:
             x = self.through_blocks(entered + network.again(x))
         return network.answer(x_t, t, network.read(x))
 
+    def when(self, t: Time) -> Tensor:
+        """Return the embeddings of times, each computed alone: their bits must not hang on how many there are."""
+        times, place = distinct(t)
+        return torch.cat([self.network.time(time) for time in times])[place]
+
     def through_blocks(self, x: Tensor) -> Tensor:
         batch, x = len(x), x.flatten(0, 1)
         for block in self.blocks:
             x = block(x, batch)
         return x.unflatten(0, (batch, -1))
+
+
+def distinct(t: Time) -> tuple[list[Time], Int[Tensor, "rows"]]:
+    """Return the times that differ, and which of them each row has."""
+    if len(t) == 1:
+        return [t], torch.zeros(1, dtype=torch.long)
+    times, place = t.flatten().unique(return_inverse=True)
+    return list(times.view(-1, 1, 1, 1)), place
 
 
 def packs(network: nn.Module) -> bool:
@@ -107,9 +119,10 @@ def packs(network: nn.Module) -> bool:
 
 
 class Cpu(Engine):
-    """The CPU engine takes batches of any size with one row of t for all boards.
+    """The CPU engine takes batches of any size with one row of t for all boards at the same time.
 
     Then no product's shape depends on the batch but by whole boards, and a board has the same bits in any company.
+    Boards at different times share a call where the network is packed; others are called once for each time.
     """
 
     pads = False
@@ -125,14 +138,23 @@ class Cpu(Engine):
     def denoise(self, context: Tensor | None) -> Denoise:
         def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
             with self.cast:
-                return self.forward(x_t, t, context, *memory)
+                if self.packed or len(t) == 1:
+                    return self.forward(x_t, t, context, *memory)
+                times, place = distinct(t)
+                rows = [(place == i).nonzero().flatten() for i in range(len(times))]
+                order = torch.cat(rows).argsort()
+                asked = (
+                    self.forward(x_t[own], time, None if context is None else context[own], *(m[own] for m in memory))
+                    for own, time in zip(rows, times, strict=True)
+                )
+                states, memories = zip(*map(split_output, asked), strict=True)
+                x0_hat = torch.cat(states)[order]
+                return x0_hat if memories[0] is None else (x0_hat, torch.cat(memories)[order])
 
         return denoise
 
-    def walk(
-        self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
-    ) -> Iterator[Snapshot]:
-        return super().walk(sampler, clues, NoiseAhead.of(noise), context, walk)
+    def draws(self, noise: Noise) -> Noise:
+        return NoiseAhead.of(noise)
 
     def batch(self, cells: int) -> int:
         return max(1, CELLS // cells)

@@ -13,7 +13,7 @@ from letgo.paths import Path
 from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.samplers import Sampler
-from letgo.sampling import Denoise, Snapshot, Walk, ahead_of, trajectory
+from letgo.sampling import Denoise, Snapshot, Walk, advance, ahead_of, check_proposal, starting_state, trajectory
 from letgo.shapes import State, Time
 
 SIZES = (64, 512, 2048, 8192, 32_768)  # of batches on a GPU: few, since each is compiled anew
@@ -38,8 +38,24 @@ class Engine(ABC):
         self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
     ) -> Iterator[Snapshot]:
         """Take one batch through Algorithm 1, or what is left of it."""
-        denoise = ahead_of(self.denoise(context), sampler.lead) if sampler.lead else self.denoise(context)
-        return trajectory(denoise, self.path, sampler.build(), sampler.times(), clues, noise, walk)
+        denoise = self.told(sampler, context)
+        return trajectory(denoise, self.path, sampler.build(), sampler.times(), clues, self.draws(noise), walk)
+
+    def told(self, sampler: Sampler, context: Tensor | None) -> Denoise:
+        """Return the network as a sampler asks it, with the time that the sampler tells it."""
+        return ahead_of(self.denoise(context), sampler.lead) if sampler.lead else self.denoise(context)
+
+    def draws(self, noise: Noise) -> Noise:
+        """Return the same noise, drawn as it suits the device."""
+        return noise
+
+    def begin(self, clues: Clues, noise: Noise, context: Tensor | None) -> Walk:
+        """Return x_T of these boards."""
+        return Walk(starting_state(noise, clues, self.path))
+
+    def slots(self, sampler: Sampler) -> Slots:
+        """Return a batch whose boards have steps of their own."""
+        return Slots(self, sampler)
 
     def finish(
         self,
@@ -74,6 +90,26 @@ class Engine(ABC):
         if self.device.type == "cpu":  # the small batches of this engine stay whole
             return left if whole > self.batch(cells) else size
         return min([size, *(step for step in SIZES if step >= left)])
+
+
+class Slots:
+    """A batch whose boards have steps of their own: one can take a row while the others are on their way."""
+
+    def __init__(self, engine: Engine, sampler: Sampler):
+        self.engine, self.sampler = engine, sampler
+        self.rule, self.grid, self.warned = sampler.build(), sampler.times().to(engine.device), False
+
+    def seat(self, clues: Clues, noise: Noise, context: Tensor | None, walk: Walk) -> None:
+        """Take these boards, which go on from where they are, in place of those that are there."""
+        self.clues, self.noise, self.walk = clues, self.engine.draws(noise), walk
+        self.denoise = self.engine.told(self.sampler, context)
+
+    def step(self) -> State:
+        """Take every board a step on, and return the proposals that led there."""
+        path, before = self.engine.path, self.walk
+        self.walk, x0_hat = advance(self.denoise, path, self.rule, self.grid, self.clues, self.noise, before)
+        self.warned = check_proposal(path, self.grid, before, x0_hat, self.warned)
+        return x0_hat
 
 
 class Plain(Engine):

@@ -1,0 +1,205 @@
+"""Slots: a puzzle that is settled makes room for the next one, so a batch is full while any puzzle waits.
+
+A puzzle is tried again before another one begins. Noise is keyed by puzzle, try and step, so no answer hangs on what
+else is in the batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from letgo.answers import Ledger
+from letgo.engines import Engine
+from letgo.machine import cpu_threads
+from letgo.rng import Noise
+from letgo.samplers import Sampler
+from letgo.sampling import BELIEF_TIMES, Walk, joined
+from letgo.shapes import State, Symbols
+from letgo.tasks import Problem
+
+if TYPE_CHECKING:
+    from letgo.solver import Solver
+
+Rows = Int[Tensor, "rows"]
+
+
+@dataclass(frozen=True)
+class Tries:
+    """Tries that have come to an end: of which puzzles, with what board and state, after how many steps."""
+
+    rows: Rows
+    boards: Symbols
+    valid: Bool[Tensor, "rows"]
+    steps: Int[Tensor, "rows"]
+    seconds: Float[Tensor, "rows"]
+    x: State
+    belief: Float[Tensor, "rows"] | None = None
+
+    def __getitem__(self, index: Tensor) -> Tries:
+        return Tries(
+            self.rows[index],
+            self.boards[index],
+            self.valid[index],
+            self.steps[index],
+            self.seconds[index],
+            self.x[index.to(self.x.device)],
+            None if self.belief is None else self.belief[index],
+        )
+
+
+@dataclass(eq=False)
+class Slots:
+    """The tries of a ledger's puzzles by one sampler, so many at a time; `instance` and `seed` key their noise.
+
+    With `looking`, a try ends at the first proposal that breaks no rule of the task.
+    """
+
+    solver: Solver
+    engine: Engine
+    sampler: Sampler
+    ledger: Ledger
+    instance: Int[Tensor, "puzzles"]
+    seed: int
+    tries: int
+    size: int  # boards of a batch
+    looking: bool
+    gently: bool = False  # begin with one board, so that the first answer does not wait for many
+
+    def __post_init__(self) -> None:
+        self.problem, self.whole = self.ledger.problem, self.size
+        self.finished = torch.zeros(len(self.problem), dtype=torch.bool)
+
+    def run(self) -> Iterator[tuple[Tries, Bool[Tensor, "rows"]]]:
+        """Settle all puzzles; yield the tries as they end, each with whether its board is the answer until now."""
+        batch, again, waiting = (Looking if self.looking else Blind)(self), torch.zeros(0, dtype=torch.long), 0
+        while True:
+            room = min(self.whole, 1 + int(self.finished.sum())) if self.gently else self.whole
+            last = min(len(self.problem), waiting + max(0, room - len(batch) - len(again)))
+            fresh, waiting = torch.cat([again, torch.arange(waiting, last)]), last
+            if len(batch) + len(fresh) == 0:
+                return
+            with cpu_threads(self.solver.threads):
+                ended = batch.advance(fresh)
+            again = again[:0]
+            for tries in ended:
+                tries = tries[self.ledger.is_open(tries.rows)]
+                if len(tries.rows) == 0:
+                    continue
+                calls = tries.steps * self.sampler.calls_per_step + self.ledger.choosing * len(BELIEF_TIMES)
+                better = self.ledger.enter(tries.rows, tries.boards, tries.valid, calls, tries.seconds, tries.belief)
+                more = self.ledger.is_open(tries.rows) & (self.ledger.tries[tries.rows] < self.tries)
+                self.finished[tries.rows] = ~more
+                again = torch.cat([again, tries.rows[more]])
+                yield tries, better
+            again = again[~self.finished[again]].unique()
+
+    def room(self, boards: int) -> int:
+        """How many rows a batch of so many boards has: where the engine pads, more."""
+        if boards < self.size:
+            self.size = self.engine.smaller(self.whole, self.size, boards, self.problem.solution.shape[1])
+        return self.size if self.engine.pads else boards
+
+    def inputs(self, who: Rows, attempt: Rows) -> tuple[Problem, Noise]:
+        """These tries of these puzzles, filled up by the first one."""
+        index, device = filling(len(who), self.room(len(who))), self.solver.device
+        noise = Noise(self.seed, self.instance[who[index]].to(device), attempt[index].to(device))
+        return self.problem[who[index]], noise
+
+
+def filling(count: int, room: int) -> Rows:
+    """Rows that fill so much room: all of them, then the first one again and again."""
+    index = torch.arange(max(count, room))
+    return index.where(index < count, 0)
+
+
+class Looking:
+    """A batch whose boards are looked at after every step; each has a step of its own."""
+
+    def __init__(self, slots: Slots):
+        self.slots, self.boards = slots, slots.engine.slots(slots.sampler)
+        self.who = self.attempt = self.stay = torch.zeros(0, dtype=torch.long)
+        self.seconds = torch.zeros(0, dtype=torch.float64)
+
+    def __len__(self) -> int:
+        return len(self.stay)
+
+    def seat(self, fresh: Rows) -> None:
+        """Those who stay go on, and fresh puzzles begin their next try."""
+        slots, stay, count = self.slots, self.stay, len(self.stay)
+        solver, device = slots.solver, slots.solver.device
+        self.who = torch.cat([self.who[stay], fresh])
+        self.attempt = torch.cat([self.attempt[stay], slots.ledger.tries[fresh]])
+        self.seconds = torch.cat([self.seconds[stay], self.seconds.new_zeros(len(fresh))])
+        problem, noise = slots.inputs(self.who, self.attempt)
+        clues, context = solver.clues(problem, slots.sampler.soft_until), solver.context(problem)
+        self.problem, mine = problem[: len(self.who)], slice(count, len(self.who))
+        walks: list[Walk] = [self.boards.walk[stay.to(device)]] if count else []
+        if len(fresh):
+            told = None if context is None else context[mine]
+            walks.append(slots.engine.begin(clues[mine], noise[mine], told).apart())
+        self.boards.seat(clues, noise, context, joined(walks)[filling(len(self.who), len(problem)).to(device)])
+
+    def advance(self, fresh: Rows) -> list[Tries]:
+        started = time.perf_counter()
+        if len(fresh) or len(self.stay) < len(self.who):
+            self.seat(fresh)
+        solver, task, count = self.slots.solver, self.slots.solver.task, len(self.who)
+        x0_hat, problem = self.boards.step()[:count], self.problem
+        walk = self.boards.walk[:count]
+        boards = torch.where(problem.given, problem.solution, solver.read(x0_hat, problem))
+        valid, done = task.validate(boards, problem), torch.as_tensor(walk.done).cpu()
+        last = (~valid & (done == self.slots.sampler.steps)).nonzero().flatten()
+        if len(last):  # no proposal was valid; the state that they led to may be
+            boards[last] = solver.read(walk.x[last.to(walk.x.device)], problem[last])
+            valid[last] = task.validate(boards[last], problem[last])
+        ends = valid.clone()
+        ends[last] = True
+        self.seconds += (time.perf_counter() - started) / count
+        self.stay, ended = (~ends).nonzero().flatten(), ends.nonzero().flatten()
+        return [Tries(self.who, boards, valid, done, self.seconds, walk.x)[ended]] if len(ended) else []
+
+
+class Blind:
+    """A batch whose boards go to their end, all together.
+
+    Rows that would be filled up take further tries of the same puzzles instead; a try after one that settles its puzzle
+    counts for nothing.
+    """
+
+    def __init__(self, slots: Slots):
+        self.slots = slots
+
+    def __len__(self) -> int:
+        return 0
+
+    def advance(self, fresh: Rows) -> list[Tries]:
+        slots, solver, started = self.slots, self.slots.solver, time.perf_counter()
+        who, ahead = self.filled(fresh, slots.room(len(fresh)))
+        problem, noise = slots.inputs(who, slots.ledger.tries[who] + ahead)
+        clues, context, count = solver.clues(problem, slots.sampler.soft_until), solver.context(problem), len(who)
+        x = slots.engine.finish(slots.sampler, clues, noise, context)
+        boards = solver.read(x, problem)
+        belief = solver.belief(boards, problem, noise)[:count] if slots.ledger.choosing else None
+        valid = solver.task.validate(boards[:count], problem[:count])
+        steps = torch.full_like(who, slots.sampler.steps)
+        taken = torch.full((count,), (time.perf_counter() - started) / len(fresh), dtype=torch.float64)
+        tries = Tries(who, boards[:count], valid, steps, taken.where(ahead == 0, 0.0), x[:count], belief)
+        return [tries[(ahead == level).nonzero().flatten()] for level in range(int(ahead.max()) + 1)]
+
+    def filled(self, fresh: Rows, room: int) -> tuple[Rows, Rows]:
+        """The puzzles, and again with their later tries while there is room; and how many tries later."""
+        who, ahead = [fresh], [torch.zeros_like(fresh)]
+        for level in range(1, self.slots.tries):
+            more = fresh[self.slots.ledger.tries[fresh] + level < self.slots.tries][: max(0, room - sum(map(len, who)))]
+            if len(more) == 0:
+                break
+            who.append(more)
+            ahead.append(torch.full_like(more, level))
+        return torch.cat(who), torch.cat(ahead)
