@@ -21,8 +21,8 @@ def data_rng(seed: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, *purpose.encode()])
 
 
-def as_int64(seed: int | Int[Tensor, ""]) -> Int[Tensor, ""]:
-    """Return a seed of any size as a tensor: its low 64 bits, the ones that the key holds."""
+def as_int64(seed: int | Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+    """Return a seed of any size, or seeds, as a tensor: the low 64 bits, the ones that the key holds."""
     return seed if isinstance(seed, Tensor) else torch.tensor(((seed & (2**64 - 1)) ^ 2**63) - 2**63)
 
 

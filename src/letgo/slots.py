@@ -113,7 +113,7 @@ class Slots:
         return self.problem[who[index]], noise
 
 
-def filling(count: int, room: int) -> Rows:
+def filling(count: int, room: int) -> Int[Tensor, "filled"]:
     """Rows that fill so much room: all of them, then the first one again and again."""
     index = torch.arange(max(count, room))
     return index.where(index < count, 0)
@@ -193,7 +193,7 @@ class Blind:
         tries = Tries(who, boards[:count], valid, steps, taken.where(ahead == 0, 0.0), x[:count], belief)
         return [tries[(ahead == level).nonzero().flatten()] for level in range(int(ahead.max()) + 1)]
 
-    def filled(self, fresh: Rows, room: int) -> tuple[Rows, Rows]:
+    def filled(self, fresh: Rows, room: int) -> tuple[Int[Tensor, "filled"], Int[Tensor, "filled"]]:
         """The puzzles, and again with their later tries while there is room; and how many tries later."""
         who, ahead = [fresh], [torch.zeros_like(fresh)]
         for level in range(1, self.slots.tries):

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from letgo.engines.cuda import captured, many_builds
-from letgo.engines.plain import Engine
+from letgo.engines.plain import Engine, Slots
 from letgo.errors import LetgoError
 from letgo.kernels import EulerMaruyama, Kernel, Rule, Tempered, Transition, euler_maruyama
 from letgo.models.transformer import Transformer
@@ -38,18 +38,18 @@ Kind = Any  # what a rule is without its numbers: `EulerMaruyama`, or the rule i
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """Buffers hold all that a step reads and writes. `done` counts the steps behind us."""
+    """Buffers hold all that a step reads and writes. `done` counts the steps behind all boards, or behind each."""
 
     x: State
     x0_hat: State
-    done: Int[Tensor, ""]
+    done: Int[Tensor, "*rows"]
     times: Float[Tensor, "points"]
     sigmas: Float[Tensor, "steps"]
     spread: Float[Tensor, ""]
     lead: Float[Tensor, ""]
     values: State
     given: Bool[Tensor, "batch cells"]
-    seed: Int[Tensor, ""]
+    seed: Int[Tensor, "batch"]
     instance: Int[Tensor, "batch"]
     attempt: Int[Tensor, "batch"]
     count: Int[Tensor, "many"]
@@ -58,20 +58,20 @@ class Buffers:
     memory: Tensor | None
 
     @staticmethod
-    def like(clues: Clues, context: Tensor | None, memory: Tensor | None, steps: int) -> Buffers:
-        values, given = clues.values, clues.given
+    def like(clues: Clues, context: Tensor | None, walk: Walk, steps: int) -> Buffers:
+        values, given, memory = clues.values, clues.given, walk.memory
         whole = torch.zeros(len(values), dtype=torch.int64, device=values.device)
         return Buffers(
             x=torch.zeros_like(values),
             x0_hat=torch.zeros_like(values),
-            done=whole.new_zeros(()),
+            done=whole.new_zeros(whole.shape if is_apart(walk) else ()),
             times=values.new_zeros(steps + 1),
             sigmas=values.new_zeros(steps),
             spread=values.new_ones(()),
             lead=values.new_zeros(()),
             values=torch.zeros_like(values),
             given=torch.zeros_like(given),
-            seed=whole.new_zeros(()),
+            seed=torch.zeros_like(whole),
             instance=torch.zeros_like(whole),
             attempt=torch.zeros_like(whole),
             count=torch.arange(values[0].numel(), device=values.device),
@@ -79,6 +79,11 @@ class Buffers:
             context=None if context is None else torch.zeros_like(context),
             memory=None if memory is None else torch.zeros_like(memory),
         )
+
+
+def is_apart(walk: Walk) -> bool:
+    """Say whether each board has a step of its own."""
+    return isinstance(walk.done, Tensor) and walk.done.dim() > 0
 
 
 def kind_of(rule: Rule) -> Kind:
@@ -98,12 +103,13 @@ def numbers_of(rule: Rule, times: Grid) -> tuple[Float[Tensor, "steps"], float]:
 
 
 def bound(network: nn.Module, context: Tensor | None) -> Denoise:
-    """Return the network as a step calls it, in bf16 on a GPU."""
+    """Return the network as a step calls it, in bf16 on a GPU; a fused one may be told one time for all boards."""
 
     def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
         half = torch.autocast("cuda", torch.bfloat16) if x_t.device.type == "cuda" else nullcontext()
+        told = t if isinstance(network, Fused) else t.expand(len(x_t), 1, 1)
         with half:
-            return network(x_t, t.expand(len(x_t), 1, 1), context, *memory)
+            return network(x_t, told, context, *memory)
 
     return denoise
 
@@ -113,19 +119,19 @@ def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Bu
 
     def rule(step: Transition) -> Kernel:
         if kind is EulerMaruyama:
-            kernel = euler_maruyama(step, b.sigmas.index_select(0, now).view(1, 1, 1))
+            kernel = euler_maruyama(step, b.sigmas.index_select(0, now).view(-1, 1, 1))
         else:
             kernel = kind(step)
         return kernel.spread(b.spread.view(1, 1, 1))
 
-    now = b.done.view(1)
-    times = tuple(b.times.index_select(0, now + i).view(1, 1, 1) for i in (0, 1))
+    now = b.done.view(-1)
+    times = tuple(b.times.index_select(0, now + i).view(-1, 1, 1) for i in (0, 1))
     clues, noise = Clues(b.values, b.given, soft_until), Noise(b.seed, b.instance, b.attempt, b.count)
     walk = Walk(b.x, b.memory, b.done)
     denoise = ahead_of(bound(network, b.context), b.lead.view(1, 1, 1))
     after, x0_hat = reverse_step(denoise, path, rule, walk, (times[0], times[1]), clues, noise)
-    broken = b.x.isfinite().all() & ~x0_hat.isfinite().all() & (b.failed == 0)
-    b.failed.copy_(torch.where(broken, b.done + 1, b.failed))
+    broken = b.x.isfinite().flatten(1).all(1) & ~x0_hat.isfinite().flatten(1).all(1)
+    b.failed.copy_(torch.where(b.failed == 0, torch.where(broken, b.done + 1, 0).amax(), b.failed))
     b.x.copy_(after.x)
     b.x0_hat.copy_(x0_hat)
     if b.memory is not None and after.memory is not None:
@@ -142,7 +148,7 @@ def compiled_advance() -> Callable[..., None]:
 
 
 class Fused(nn.Module):
-    """The fused Transformer holds its weights and is called like the plain one. All boards are at the same time."""
+    """The fused Transformer holds its weights and is called like the plain one, with one time or one for each board."""
 
     flat: Tensor
 
@@ -156,7 +162,7 @@ class Fused(nn.Module):
         self.register_buffer("flat", flat, persistent=False)
 
     def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
-        return self.fast(self.flat, x_t, t[:1])
+        return self.fast(self.flat, x_t, t)
 
 
 class Step:
@@ -189,7 +195,7 @@ class Step:
 
     def place(self, walk: Walk) -> None:
         self.buffers.x.copy_(walk.x)
-        self.buffers.done.fill_(int(walk.done))
+        self.buffers.done.copy_(torch.as_tensor(walk.done))
         if self.buffers.memory is not None and walk.memory is not None:
             self.buffers.memory.copy_(walk.memory)
 
@@ -214,17 +220,18 @@ class Graph(Engine):
         self.building = 0.0
 
     def denoise(self, context: Tensor | None) -> Denoise:
-        return bound(self.plain, context)
+        return bound(self.network, context)
 
     def step(self, sampler: Sampler, walk: Walk, clues: Clues, context: Tensor | None) -> Step:
         """Return the step for such inputs, built where it is new."""
         kind, room = kind_of(sampler.build()), MOST_STEPS * -(-sampler.steps // MOST_STEPS)
         batch, *shape = clues.values.shape
         about = None if context is None else (context.shape[1:], context.dtype)
-        self.latest = (kind, room, *shape, clues.values.device, clues.soft_until, about, walk.memory is None)
+        about = (about, walk.memory is None, is_apart(walk))
+        self.latest = (kind, room, *shape, clues.values.device, clues.soft_until, about)
         if (self.latest, batch) not in self.steps:
             started = time.perf_counter()
-            buffers = Buffers.like(clues, context, walk.memory, room)
+            buffers = Buffers.like(clues, context, walk, room)
             self.steps[self.latest, batch] = self._build(kind, buffers, clues.soft_until)
             self.building += time.perf_counter() - started
         return self.steps[self.latest, batch]
@@ -290,17 +297,35 @@ class Graph(Engine):
     def walk(
         self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None = None, walk: Walk | None = None
     ) -> Iterator[Snapshot]:
-        times, mine = sampler.times(), object()
-        walk = self.begin(clues, noise, context) if walk is None else walk
-        step, first = self.step(sampler, walk, clues, context), int(walk.done)
-        for i, reached in enumerate(times.tolist()[first + 1 :], start=first):
-            if step.owner is not mine:  # the first step, or another run took the buffers since
-                step.load(sampler, clues, noise, context)
-                step.place(walk)
-                step.owner = mine
-            with torch.no_grad():
-                step.work()
-            step.check()
-            memory = None if step.buffers.memory is None else step.buffers.memory.clone()
-            walk = Walk(step.buffers.x.clone(), memory, i + 1)
-            yield Snapshot(i + 1, reached, walk.x, step.buffers.x0_hat.clone(), memory)
+        slots = self.slots(sampler)
+        slots.seat(clues, noise, context, self.begin(clues, noise, context) if walk is None else walk)
+        first = int(slots.walk.done)
+        for i, reached in enumerate(sampler.times().tolist()[first + 1 :], start=first + 1):
+            x0_hat = slots.step()
+            yield Snapshot(i, reached, slots.walk.x, x0_hat, slots.walk.memory)
+
+    def slots(self, sampler: Sampler) -> GraphSlots:
+        return GraphSlots(self, sampler)
+
+
+class GraphSlots(Slots):
+    """The same in a step's buffers, which are written anew when boards change, or when another run took them."""
+
+    engine: Graph
+
+    def seat(self, clues: Clues, noise: Noise, context: Tensor | None, walk: Walk) -> None:
+        self.captured, self.mine = self.engine.step(self.sampler, walk, clues, context), object()
+        self.inputs, self.walk = (clues, noise, context), walk
+
+    def step(self) -> State:
+        captured, buffers = self.captured, self.captured.buffers
+        if captured.owner is not self.mine:
+            captured.load(self.sampler, *self.inputs)
+            captured.place(self.walk)
+            captured.owner = self.mine
+        with torch.no_grad():
+            captured.work()
+        captured.check()
+        memory = None if buffers.memory is None else buffers.memory.clone()
+        self.walk = Walk(buffers.x.clone(), memory, buffers.done.clone())
+        return buffers.x0_hat.clone()

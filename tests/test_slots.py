@@ -1,0 +1,293 @@
+"""Boards that have steps of their own, and the loop in which a settled puzzle makes room for the next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from letgo.answers import Answer
+from letgo.data.source import source_of
+from letgo.engines.cpu import Cpu
+from letgo.engines.graph import Fused, Graph
+from letgo.engines.plain import Engine, Plain
+from letgo.errors import LetgoError
+from letgo.evaluation import until_sure
+from letgo.models.conditioned import SelfConditioned
+from letgo.models.looped import LoopedTransformer
+from letgo.models.nlm import NeuralLogicMachine
+from letgo.models.transformer import Transformer
+from letgo.paths import CosinePath
+from letgo.pinning import Clues
+from letgo.presets import PRESETS
+from letgo.rng import KERNEL, Noise, NoiseAhead, as_int64
+from letgo.samplers import Sampler
+from letgo.sampling import BELIEF_TIMES, Walk, joined
+from letgo.solver import Solver, identities, load
+from letgo.tasks import Problem
+
+CPU = torch.device("cpu")
+INF = float("inf")
+PLACES = torch.stack([torch.arange(6) // 3, torch.arange(6) % 3])
+
+
+def network(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    if kind == "memory":
+        return SelfConditioned(5, PLACES, width=16, heads=2, depth=1, hidden=32).eval()
+    if kind == "looped":
+        return LoopedTransformer(5, PLACES, turns=2, width=16, heads=2, depth=1, hidden=32).eval()
+    return Transformer(5, PLACES, width=16, heads=2, depth=2, hidden=32).eval()
+
+
+def engine(kind: str, model: nn.Module) -> Engine:
+    if kind == "graph":
+        return Graph(model, CosinePath(), CPU, "fp32", compiled=False)
+    return {"cpu": Cpu, "plain": Plain}[kind](model, CosinePath(), CPU, "fp32")
+
+
+def boards(count: int, soft_until: float = INF) -> tuple[Clues, Noise]:
+    rng = torch.Generator().manual_seed(count)
+    values, given = torch.randn(count, 6, 5, generator=rng), torch.rand(count, 6, generator=rng) < 0.3
+    seeds = torch.tensor([3, 2**40, -1, 3, 5][:count])
+    return Clues(values, given, soft_until), Noise(seeds, torch.arange(count) * 7, torch.arange(count) % 3)
+
+
+EM = Sampler("em-decay", 5, sigma=3.0, tau_start=0.7, variance=2.0)
+
+
+@pytest.mark.parametrize(
+    ("loop", "model", "soft_until", "sampler"),
+    [
+        ("cpu", "plain", INF, Sampler("ddpm", 5)),
+        ("cpu", "plain", 0.5, Sampler("heun", 5, ahead=0.5)),
+        ("cpu", "looped", 0.5, Sampler("resample", 5)),
+        ("cpu", "memory", INF, EM),
+        ("plain", "plain", 0.5, Sampler("ddpm", 5)),
+        ("graph", "plain", 0.5, EM),
+        ("graph", "memory", INF, Sampler("heun", 5)),
+    ],
+)
+def test_a_board_that_joins_late_ends_as_it_does_alone(
+    loop: str, model: str, soft_until: float, sampler: Sampler
+) -> None:
+    """Five boards with seeds of their own begin one step after the other; the CPU's fast path agrees bit for bit."""
+    runs, (clues, noise) = engine(loop, network(model)), boards(5, soft_until)
+    alone = [list(runs.walk(sampler, clues[i : i + 1], noise[i : i + 1])) for i in range(5)]
+    slots, here, ends, walk = runs.slots(sampler), 0, {}, None
+    rows: list[int] = []
+    while here < 5 or rows:
+        if here < 5:
+            fresh = runs.begin(clues[here : here + 1], noise[here : here + 1], None).apart()
+            walk = fresh if walk is None else joined([walk, fresh])
+            rows.append(here)
+            here += 1
+        index = torch.tensor(rows)
+        slots.seat(clues[index], noise[index], None, walk)
+        x0_hat, walk = slots.step(), slots.walk
+        for place, row in enumerate(rows):
+            step = int(walk.done[place])
+            ours, theirs = (x0_hat[place], walk.x[place]), alone[row][step - 1]
+            for mine, other in zip(ours, (theirs.x0_hat[0], theirs.x[0]), strict=True):
+                if loop == "cpu":
+                    assert torch.equal(mine, other)
+                else:
+                    torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
+            if step == sampler.steps:
+                ends[row] = walk.x[place]
+        stay = [place for place, row in enumerate(rows) if row not in ends]
+        rows, walk = [rows[place] for place in stay], walk[torch.tensor(stay, dtype=torch.long)]
+    assert sorted(ends) == list(range(5))
+
+
+@pytest.mark.fast
+def test_the_fused_network_takes_a_time_for_each_board() -> None:
+    torch.manual_seed(0)
+    model = Transformer(5, PLACES, depth=1, hidden=128, dropout=0.0).eval()
+    runs = engine("graph", model)
+    runs.network = Fused(model)  # on a CPU the twin of its kernels
+    plain, (clues, noise), sampler = engine("plain", model), boards(3), Sampler("ddpm", 4)
+    done = torch.tensor([0, 2, 1])
+    walk = Walk(runs.begin(clues, noise, None).x, None, done)
+    for loop in (fused := runs.slots(sampler), exact := plain.slots(sampler)):
+        loop.seat(clues, noise, None, walk)
+    assert (fused.step() - exact.step()).norm() < 2e-2 * exact.walk.x.norm()  # its residual stream is bf16
+    assert torch.equal(torch.as_tensor(fused.walk.done), done + 1)
+
+
+@pytest.mark.fast
+def test_a_network_that_breaks_is_refused_with_the_step_of_its_board() -> None:
+    class Broken(nn.Module):
+        def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+            return x_t.masked_fill(t.expand(len(x_t), 1, 1) < 0.6, torch.nan)
+
+    clues, noise = boards(3)
+    for kind in ("cpu", "plain", "graph"):
+        slots = (runs := engine(kind, Broken())).slots(Sampler("ddpm", 4))
+        walk = Walk(runs.begin(clues, noise, None).x, None, torch.tensor([0, 1, 0]))
+        slots.seat(clues, noise, None, walk)
+        slots.step()
+        with pytest.raises(LetgoError, match="the network's prediction is not finite at step 3"):
+            slots.step()
+
+
+@pytest.mark.fast
+def test_noise_of_many_seeds_and_steps_is_each_boards_own() -> None:
+    seeds, steps = [0, -1, 2**64 - 1, 2**70 + 3], torch.tensor([4, 9, 4, 0])
+    noise = Noise(torch.stack([as_int64(seed) for seed in seeds]), torch.arange(4) + 5, torch.tensor([0, 1, 2, 0]))
+    ahead = NoiseAhead.of(noise)
+    for later in (0, 1, 2, 30, 31):
+        expected = [
+            Noise(seed, noise.instance[i : i + 1], noise.attempt[i : i + 1]).normal(int(steps[i]) + later, KERNEL, 3, 2)
+            for i, seed in enumerate(seeds)
+        ]
+        assert torch.equal(noise.normal(steps + later, KERNEL, 3, 2), torch.cat(expected))
+        assert torch.equal(ahead.normal(steps + later, KERNEL, 3, 2), torch.cat(expected))
+    one, two = torch.tensor([5, 5, 5, 5]), torch.tensor([5, 6, 5, 5])  # not what was drawn ahead: drawn anew
+    for step in (one, two):
+        assert torch.equal(ahead.normal(step, KERNEL, 3, 2), noise.normal(step, KERNEL, 3, 2))
+
+
+# ---------------------------------------------------------------- puzzles
+
+
+def some_puzzles(solver: Solver, count: int) -> Problem:
+    """About five clues of 16: some boards are found at once, some late, some never."""
+    given = torch.rand(count, 16, generator=torch.Generator().manual_seed(0)) < 0.3
+    return Problem(source_of(solver.task).draw("test", None, count, 0).solution, given)
+
+
+def one_by_one(solver: Solver, problem: Problem, sampler: Sampler, tries: int, verify: bool) -> list[tuple]:
+    """What `solve` promises, each puzzle and try alone: its board, whether solved, tries, calls, belief."""
+    answers, number = [], identities(problem)
+    for i in range(len(problem)):
+        one, best, calls, tried = problem[i : i + 1], (-INF, False, None), 0, 0
+        while tried < tries:
+            noise = Noise(1, number[i : i + 1], torch.tensor([tried]))
+            tried, last, found = tried + 1, None, None
+            for last in solver.walk(one, noise, sampler):
+                board = torch.where(one.given, one.solution, solver.read(last.x0_hat, one))
+                if verify and bool(solver.task.validate(board, one)):
+                    found = board
+                    break
+            board = solver.read(last.x, one) if found is None else found
+            calls += last.step * sampler.calls_per_step
+            valid = bool(solver.task.validate(board, one))
+            belief = 0.0 if verify or tries == 1 else float(solver.belief(board, one, noise))
+            calls += 0 if verify or tries == 1 else len(BELIEF_TIMES)
+            if verify or belief > best[0]:
+                best = belief, valid, board
+            if valid if verify else tries > 1 and solver.sure is not None and belief > solver.sure:
+                break
+        text = solver.task.format(best[2], one)[0] if best[1] else None
+        told = None if verify or tries == 1 else round(best[0], 4)
+        answers.append((text, best[1], tried, calls, told))
+    return answers
+
+
+def told(answers: list[Answer]) -> list[tuple]:
+    return [(a.board, a.solved, a.tries, a.calls, a.belief) for a in answers]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_answers_are_those_of_each_puzzle_alone(verify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, steps = "heun", 4
+    solver = load("sudoku-mini", "cpu", precision="fp32")
+    monkeypatch.setattr(Solver, "sure", property(lambda self: -0.5))
+    monkeypatch.setattr(Solver, "short_try", None)
+    problem = some_puzzles(solver, 10)
+    expected = one_by_one(solver, problem, solver.sampler(rule, steps), 3, verify)
+    assert len({tries for _, _, tries, _, _ in expected}) > 1
+    how = {"rule": rule, "steps": steps, "tries": 3, "seed": 1, "verify": verify}
+    for batch in (3, 10):
+        assert told(solver.solve(problem, batch=batch, **how)) == expected
+    lists = list(solver.solve_each(problem, batch=3, **how))
+    assert told([answer for some in lists for answer in some]) == expected
+    assert [len(some) for some in lists] == [1, 2, 3, 3, 1]
+    padded = Solver(solver.config, solver.network, "cpu", solver.folder)
+    padded.engine = padded.sample_engine = Graph(solver.network, solver.path, CPU, "fp32", compiled=False)
+    rounded = [(*rest, belief is None) for *rest, belief in told(padded.solve(problem, batch=6, **how))]
+    assert rounded == [(*rest, belief is None) for *rest, belief in expected]
+
+
+@pytest.mark.fast
+def test_a_batch_is_full_while_any_puzzle_waits_and_sees_no_settled_board() -> None:
+    solver = load("sudoku-mini", "cpu", fast=False)
+    problem, sizes = some_puzzles(solver, 40), []
+    hook = solver.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    answers = solver.solve(problem, "ddpm", steps=6, tries=3, batch=16)
+    hook.remove()
+    assert {answer.tries for answer in answers} == {1, 2, 3}
+    assert sum(sizes) == sum(answer.calls for answer in answers)
+    full = [size == 16 for size in sizes]
+    assert full == sorted(full, reverse=True)  # only at the end, when none waits, it is smaller
+    assert sum(full) > 5
+
+
+def test_rows_that_would_be_filled_up_take_later_tries_and_no_answer_changes() -> None:
+    """Three puzzles on an engine that pads to 12: four tries of each go together."""
+    solver = load("sudoku-mini", "cpu", fast=False)
+    problem, starts = some_puzzles(solver, 3), []
+
+    def count_rounds(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        starts.extend([len(inputs[0])] * bool(inputs[1].flatten()[0] == 1))
+
+    solver.engine.smaller = lambda whole, size, left, cells: size  # as a graph that was built for 12
+    hook = solver.network.register_forward_pre_hook(count_rounds)
+    how = {"rule": "ddpm", "steps": 4, "tries": 8, "verify": False}
+    together = solver.solve(problem, batch=12, **how)
+    rounds = list(starts)
+    starts.clear()
+    one_by_one = solver.solve(problem, batch=3, **how)
+    hook.remove()
+    assert told(together) == told(one_by_one)
+    assert {answer.tries for answer in together} == {8}  # the model has no mark, so all are taken
+    assert (rounds, starts) == ([12] * 2, [3] * 8)
+
+
+def test_until_sure_counts_every_try_as_before() -> None:
+    """Against tries that are sampled all, whatever the network believes."""
+    solver = load("sudoku-mini", "cpu")
+    problem = replace(some_puzzles(solver, 25), number=torch.arange(25) + 100)
+    sampler, tries, sure = solver.sampler("ddpm", 5), 4, -0.2
+    states = solver.sample(problem, sampler, 3, tries).unflatten(0, (tries, -1))
+    boards = torch.stack([solver.read(x, problem) for x in states])
+    belief = torch.stack([solver.self_likelihood(each, problem, 3) for each in boards])
+    columns = until_sure(solver, problem, sampler, tries, sure, 3, batch=7)
+    taken = [next((i + 1 for i in range(tries) if belief[i, j] > sure), tries) for j in range(25)]
+    assert len(set(taken)) > 1
+    chosen = torch.tensor([int(belief[:n, j].argmax()) for j, n in enumerate(taken)])
+    valid = torch.stack([solver.task.validate(each, problem) for each in boards])
+    answered = valid[chosen, torch.arange(25)]
+    assert columns["validity"].values[:, 0].tolist() == answered.float().tolist()
+    assert columns["first_try"].values[:, 0].tolist() == valid[0].float().tolist()
+    assert columns["tries_per_instance"].values[:, 0].tolist() == taken
+    assert columns["calls_per_instance"].values[:, 0].tolist() == [13 * n for n in taken]
+    best = states[chosen, torch.arange(25)]
+    from letgo.metrics import codeword_distances
+
+    expected = codeword_distances(best, problem.given, solver.codec)
+    assert torch.allclose(columns["codeword_distance"].values[:, 0], expected.to(columns["codeword_distance"].values))
+
+
+def test_graphs_share_a_batch_at_different_steps() -> None:
+    """Their network is not packed and is told a context."""
+    config = replace(PRESETS["connectivity"], network_options={"width": 8})
+    torch.manual_seed(0)
+    solver = Solver(config, config.build_model(), "cpu")
+    assert isinstance(solver.network, NeuralLogicMachine)
+    problem, sampler = source_of(solver.task).draw("test", None, 4, 0), solver.sampler("ddpm", 3)
+    clues, context, noise = solver.clues(problem), solver.context(problem), Noise.first(0, 4)
+    assert context is not None
+    alone = [
+        list(solver.engine.walk(sampler, clues[i], noise[i], context[i])) for i in (slice(j, j + 1) for j in range(4))
+    ]
+    steps = [0, 2, 1, 0]
+    x = torch.cat([solver.engine.begin(clues, noise, context).x[i : i + 1] if n == 0 else alone[i][n - 1].x
+                   for i, n in enumerate(steps)])  # fmt: skip
+    slots = solver.engine.slots(sampler)
+    slots.seat(clues, noise, context, Walk(x, None, torch.tensor(steps)))
+    slots.step()
+    assert torch.equal(slots.walk.x, torch.cat([alone[i][n].x for i, n in enumerate(steps)]))
