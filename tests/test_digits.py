@@ -27,7 +27,6 @@ from letgo.models.decoder import DigitDecoder
 from letgo.pinning import Clues
 from letgo.presets import PRESETS
 from letgo.runs import load_weights, read_json
-from letgo.sampling import Snapshot
 from letgo.solver import Solver
 from letgo.tasks import get
 from letgo.tasks.task import identities
@@ -95,7 +94,7 @@ def test_the_page_takes_certainty_from_the_decoder_and_clues_as_given(run: Path)
     solver = letgo.load(run)
     problem = solver.parse([".1..3......2..3."])
     x = torch.full((1, 16, 64), -1.0)
-    reading = Reading(View(solver, problem, Clues.none(x), Snapshot(1, 0.5, x, x)), x, 0.5)
+    reading = Reading(View(solver, problem, Clues.none(x), x, x, [1], [0.5]), x, torch.full((1, 1, 1), 0.5))
     assert torch.equal(reading.symbols[problem.given], problem.solution[problem.given])
     torch.testing.assert_close(reading.probabilities.sum(-1), torch.ones(1, 16))
     assert next(iter(solver.trajectory(problem, steps=2))).x.shape == (1, 16, 64)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from letgo import cli
-from letgo.app.scheduler import LaneNoise
 from letgo.data.source import source_of
 from letgo.engines import cpu
 from letgo.engines.plain import Plain
@@ -46,7 +45,7 @@ def test_the_packed_network_is_its_plain_twin(name: str) -> None:
 @pytest.mark.parametrize(("boards", "seeds"), [(1, ()), (3, ()), (300, ()), (3, (7, 9, 7))])
 def test_noise_drawn_ahead_is_the_same_noise(boards: int, seeds: tuple[int, ...]) -> None:
     rows = torch.arange(boards) * 2**20, torch.arange(boards) % 3
-    noise = LaneNoise(7, *rows, seeds=seeds) if seeds else Noise(7, *rows)
+    noise = Noise(torch.tensor(seeds) if seeds else 7, *rows)
     ahead = NoiseAhead.of(noise)
     for step in (0, 1, 2, MOST_AHEAD, MOST_AHEAD + 1, 3 * MOST_AHEAD, 5):
         for purpose in (KERNEL, PIN):

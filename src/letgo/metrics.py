@@ -13,7 +13,7 @@ from torch import Tensor
 from letgo.codecs import Codec, is_varied
 from letgo.errors import LetgoError
 from letgo.estimates import Z95, Estimate, Score, mean, number, rate
-from letgo.shapes import CellMask, State, Symbols
+from letgo.shapes import CellMask, State, Symbols, Time
 from letgo.tasks import Problem, Task
 
 
@@ -48,16 +48,18 @@ def _mean_over_predicted(per_cell: Float[Tensor, "batch cells"], given: CellMask
 
 
 def symbol_chances(
-    x: State, codec: Codec, symbols: int, alpha: float, beta: float
+    x: State, codec: Codec, symbols: int, alpha: float | Time, beta: float | Time
 ) -> Float[Tensor, "batch cells symbols"]:
     """Return how likely each symbol is in a cell of states alpha x0 + beta eps, by Bayes' rule for the cell alone, from
     equal chances. Images are no code that a state could be compared with: there it is the decoder that says so."""
     if is_varied(codec):
         images: Any = codec
         return images.probabilities(x)
-    codewords = alpha * codec.encode(torch.arange(symbols, device=x.device)[None])[0]
+    codewords = codec.encode(torch.arange(symbols, device=x.device)[None])[0]
+    codewords = torch.as_tensor(alpha, dtype=torch.float32, device=x.device).view(-1, 1, 1, 1) * codewords
     squares = (x.float()[:, :, None] - codewords).square().sum(-1)
-    return torch.softmax(-squares / (2 * beta**2), -1)
+    spread = (2 * torch.as_tensor(beta, dtype=torch.float64) ** 2).float().view(-1, 1, 1)
+    return torch.softmax(-squares / spread.to(x.device), -1)
 
 
 def coverage(

@@ -80,7 +80,7 @@ class Slots:
         """Settle all puzzles; yield the tries as they end, each with whether its board is the answer until now."""
         batch, again, waiting = (Looking if self.looking else Blind)(self), torch.zeros(0, dtype=torch.long), 0
         while True:
-            room = min(self.whole, 1 + int(self.finished.sum())) if self.gently else self.whole
+            room = min(self.whole, 1 + 3 * int(self.finished.sum())) if self.gently else self.whole
             last = min(len(self.problem), waiting + max(0, room - len(batch) - len(again)))
             fresh, waiting = torch.cat([again, torch.arange(waiting, last)]), last
             if len(batch) + len(fresh) == 0:

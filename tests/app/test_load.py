@@ -107,7 +107,40 @@ def test_a_light_solve_ends_long_before_the_races_that_were_there_first(solver):
     assert told[0][0] == "answer"
     lanes = sum(race.walked for race in races) - before
     assert lanes < 8 * 500  # of 1000 steps for each batch; a turn in which this machine stalls may cost some
-    assert any(batch.walk.done > 1 for batch in scheduler.batches)
+    assert any(batch.walk.done.max() > 1 for batch in scheduler.batches)
+
+
+@pytest.mark.parametrize("pads", [False, True])
+def test_whoever_comes_later_joins_a_batch_that_is_under_way_and_no_answer_changes(pads: bool):
+    """On an engine that pads, as on a GPU, also one whose jobs are no newcomers any more."""
+    from letgo.engines.graph import Graph
+    from letgo.solver import load
+
+    solver = load("sudoku-mini", precision="fp32")
+    if pads:
+        solver.engine = Graph(solver.network, solver.path, solver.device, "fp32", compiled=False)
+    sampler, puzzles = solver.sampler("ddpm", 12), (PUZZLE["puzzle"], "." * 16, "1234............")
+
+    def run(*numbers: int) -> tuple[list, list]:
+        scheduler, told, seen = Scheduler(8), [], []
+        for number in numbers:
+            job = SolveJob(solver, solver.task.parse(puzzles[number]), sampler, 3, seed=2**40 * number - 1)
+            told.append(listened(job))
+            scheduler.submit(job)
+            for _, _ in zip(range(2), turns(scheduler, lambda: False), strict=False):
+                seen += [sorted(batch.walk.done.tolist()) for batch in scheduler.batches]
+            job.served += 5.0 * pads
+        for _ in turns(scheduler, lambda: False):
+            pass
+        assert all(job.batches == 0 for job in {lane.job for batch in scheduler.batches for lane in batch.lanes})
+        assert not scheduler.batches
+        assert not scheduler.jobs
+        return [{**data, "seconds": 0} for [(name, data)] in told if name == "answer"], seen
+
+    answers, seen = run(0, 1, 2)
+    assert [1, 3] in seen, "the second board begins when the first has taken two steps, in the same batch"
+    assert answers == [run(number)[0][0] for number in range(3)]
+    assert any(answer["tries"] > 1 for answer in answers)
 
 
 def test_a_client_that_does_not_read_holds_up_neither_memory_nor_its_neighbours(solver):

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from letgo.metrics import symbol_chances
 from letgo.pinning import Clues
-from letgo.sampling import Snapshot
-from letgo.shapes import CellMask, PerBoard, State, Symbols
+from letgo.shapes import CellMask, PerBoard, State, Symbols, Time
 from letgo.solver import Solver
 from letgo.tasks import Problem
 
@@ -32,7 +31,7 @@ class Reading:
 
     view: View
     x: State
-    time: float | None = None  # of a state; a proposal has none
+    time: Time | None = None  # of each state; a proposal has none
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -67,23 +66,22 @@ class Reading:
         solver, path = self.view.solver, cast(Any, self.view.solver.path)
         if not self.view.continuous or (self.time is None and solver.codec.one_hot):
             return self.x[..., : solver.task.symbols].float().clamp(0, 1).cpu()
-        t = torch.full((1, 1, 1), self.time or 0.0)
-        alpha, beta = (1.0, SPREAD) if self.time is None else (float(path.alpha(t)), max(float(path.beta(t)), 1e-3))
+        t = self.time
+        alpha, beta = (1.0, SPREAD) if t is None else (path.alpha(t), path.beta(t).clamp(min=1e-3))
         return symbol_chances(self.x, solver.codec, solver.task.symbols, alpha, beta).cpu()
 
 
 @dataclass(frozen=True)
 class View:
-    """One step of a batch: its state and the proposal that led to it."""
+    """A batch after one step more: its states, the steps behind each board, and the proposals that led there."""
 
     solver: Solver
     problem: Problem
     clues: Clues
-    snapshot: Snapshot
-
-    @property
-    def step(self) -> int:
-        return self.snapshot.step
+    x: State
+    x0_hat: State
+    steps: list[int]
+    times: list[float]
 
     @property
     def continuous(self) -> bool:
@@ -92,16 +90,16 @@ class View:
 
     @cached_property
     def proposal(self) -> Reading:
-        return Reading(self, self.clues.pin(self.snapshot.x0_hat))
+        return Reading(self, self.clues.pin(self.x0_hat))
 
     @cached_property
     def state(self) -> Reading:
-        return Reading(self, self.snapshot.x, self.snapshot.t)
+        return Reading(self, self.x, torch.tensor(self.times).view(-1, 1, 1))
 
 
 def frame(view: View, row: int, probabilities: bool = False) -> dict[str, Any]:
     """One board of a batch. x: the state after this step; p: the proposal that led to it."""
-    frame: dict[str, Any] = {"step": view.step, "t": round(view.snapshot.t, 6)}
+    frame: dict[str, Any] = {"step": view.steps[row], "t": round(view.times[row], 6)}
     for name, reading in (("x", view.state), ("p", view.proposal)):
         frame[name] = _symbols(reading.symbols[row], view.solver.task.symbols)
         frame[f"{name}c"] = _levels(reading.certainty[row])

@@ -129,7 +129,7 @@ class SolveJob(Job):
 
     def _close(self, lane: Lane, view: View, row: int, boards: Any | None) -> None:
         lane.open = False
-        self.calls += view.step * lane.sampler.calls_per_step
+        self.calls += view.steps[row] * lane.sampler.calls_per_step
         self.seconds += lane.seconds
         if boards is None and lane.attempt + 1 < self.tries:
             self.pending.append(Lane(self, 0, lane.seed, lane.attempt + 1))
@@ -166,9 +166,9 @@ class TrajectoryJob(Job):
 
     def step(self, lane: Lane, view: View, row: int) -> None:
         if self.first_valid[lane.side] is None and bool(view.proposal.valid[row]):
-            self.first_valid[lane.side] = view.step
+            self.first_valid[lane.side] = view.steps[row]
         if not bool(view.state.x[row].isfinite().all()):
-            return self.fail(str(diverged(view.step)), status=422)
+            return self.fail(str(diverged(view.steps[row])), status=422)
         self.emit("frame", {"side": lane.side, **frame(view, row, self.probabilities)})
 
     def last(self, lane: Lane, view: View, row: int) -> None:
@@ -245,7 +245,7 @@ class SureJob(Job):
 
     def step(self, lane: Lane, view: View, row: int) -> None:
         if not bool(view.state.x[row].isfinite().all()):
-            return self.fail(str(diverged(view.step)), status=422)
+            return self.fail(str(diverged(view.steps[row])), status=422)
         self.emit("frame", {"side": 0, **frame(view, row)})
 
     def last(self, lane: Lane, view: View, row: int) -> None:

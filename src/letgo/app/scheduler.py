@@ -11,8 +11,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -21,9 +21,8 @@ from letgo.app.jobs import Job, Lane
 from letgo.app.limits import Busy
 from letgo.app.metrics import BOARDS, Metrics
 from letgo.errors import LetgoError
-from letgo.rng import Noise
-from letgo.sampling import Walk
-from letgo.shapes import State
+from letgo.rng import Noise, as_int64
+from letgo.sampling import Walk, joined
 from letgo.solver import Solver, identities
 from letgo.tasks import Problem
 
@@ -34,49 +33,53 @@ GPU_WIDTH = 64
 CPU_CELLS = 128  # in a batch: on a core more boards at once would keep a newcomer waiting longer
 
 
-@dataclass(frozen=True)
-class LaneNoise(Noise):
-    """Noise of boards that each have a seed of their own; `seed` is the first."""
-
-    seeds: tuple[int, ...] = ()
-
-    def repeat(self, times: int) -> LaneNoise:
-        return LaneNoise(self.seed, self.instance.repeat(times), self.attempt.repeat(times), seeds=self.seeds * times)
-
-    def normal(self, step: int | torch.Tensor, purpose: int, cells: int, dim: int) -> State:
-        noise = torch.empty(len(self.seeds), cells, dim, device=self.instance.device)
-        for seed in set(self.seeds):
-            rows = torch.tensor([i for i, other in enumerate(self.seeds) if other == seed], device=noise.device)
-            part = Noise(seed, self.instance[rows], self.attempt[rows])
-            own = step[rows] if isinstance(step, torch.Tensor) and step.dim() else step
-            noise[rows] = part.normal(own, purpose, cells, dim)
-        return noise
-
-
 def width(solver: Solver) -> int:
     """How many boards a batch holds at most."""
     return max(1, CPU_CELLS // solver.task.cells) if solver.device.type == "cpu" else GPU_WIDTH
 
 
 class Batch:
-    """Lanes of one key, in step; with `walk`, which has a row for each, they go on from there."""
+    """Lanes of one key, each with a step of its own; the first ones go on from `walk`, which has a row for each."""
 
     def __init__(self, lanes: list[Lane], walk: Walk | None = None):
-        self.lanes, first = lanes, lanes[0].job
-        self.solver, self.walk, self.mine = lanes[0].solver, walk, {lane.job for lane in lanes}
+        self.solver, self.sampler, self.key = lanes[0].solver, lanes[0].sampler, lanes[0].key
+        self.slots, self.times = self.solver.engine.slots(self.sampler), self.sampler.times().tolist()
+        self.clock = 0.0  # it runs slower the greater the batch's share is
+        self.lanes: list[Lane] = []
+        self.seat(lanes, walk)
+
+    def seat(self, lanes: list[Lane], walk: Walk | None) -> None:
+        """Take these lanes in place of the ones that are there; those that are not in `walk` begin."""
+        old = 0 if walk is None else len(walk.x)
         # Elsewhere than on the CPU's fast path the rounding of a product depends on the batch, and answers must not.
         spare = width(self.solver) - len(lanes) if self.solver.engine.pads else 0
-        padded = lanes + [lanes[0]] * spare
-        self.problem = Problem.cat([lane.problem for lane in padded])
-        seeds = tuple(lane.seed for lane in padded)
-        instance = identities(self.problem).to(self.solver.device)
-        attempt = torch.tensor([lane.attempt for lane in padded], device=instance.device)
-        noise = LaneNoise(seeds[0], instance, attempt, seeds=seeds)
-        sampler = lanes[0].sampler
-        self.clues = self.solver.clues(self.problem)
-        self.steps, self.clock = first.steps, 0.0  # the clock runs slower the greater the batch's share is
-        rows = torch.tensor([*range(len(lanes)), *[0] * spare], device=instance.device)
-        self.snapshots = self.solver.walk(self.problem, noise, sampler, None if walk is None else walk[rows])
+        rows = torch.tensor([*range(len(lanes)), *[0] * spare], device=self.solver.device)
+        problem, device = Problem.cat([lane.problem for lane in lanes + [lanes[0]] * spare]), self.solver.device
+        seeds = torch.stack([as_int64(lane.seed) for lane in lanes]).to(device)
+        attempt = torch.tensor([lane.attempt for lane in lanes], device=device)
+        noise = Noise(seeds[rows], identities(problem).to(device), attempt[rows])
+        clues, context = self.solver.clues(problem, self.sampler.soft_until), self.solver.context(problem)
+        walks = [] if walk is None or not old else [walk]
+        if fresh := len(lanes) - old:
+            mine = slice(old, old + fresh)
+            told = None if context is None else context[mine]
+            walks.append(self.solver.engine.begin(clues[mine], noise[mine], told).apart())
+        self.walk = joined(walks)
+        self.slots.seat(clues, noise, context, self.walk[rows])
+        self.lanes, self.mine, self.problem, self.clues = lanes, {lane.job for lane in lanes}, problem, clues
+
+    def join(self, lanes: list[Lane]) -> None:
+        """Newcomers sit down beside those who are on their way."""
+        self.seat([*self.lanes, *lanes], self.walk)
+
+    def leave(self) -> bool:
+        """Boards that are settled make room; whether there were any."""
+        live = self.live()
+        if not 0 < len(live) < len(self.lanes):
+            return False
+        rows = torch.tensor([row for row, _ in live], device=self.solver.device)
+        self.seat([lane for _, lane in live], self.walk[rows])
+        return True
 
     def live(self) -> list[tuple[int, Lane]]:
         return [(row, lane) for row, lane in enumerate(self.lanes) if lane.open and not lane.job.over]
@@ -96,20 +99,16 @@ class Batch:
         return any(job.young for job in self.jobs())
 
     def split(self) -> list[Batch]:
-        """Boards that are settled leave, where a batch may have any size; boards whose client does not read must not
-        hold up the others: each kind goes on by itself."""
-        live = self.live()
-        if 0 < len(live) < len(self.lanes) and not self.solver.engine.pads:  # settled boards make room
-            return self.cut([[row for row, _ in live]])
+        """Boards whose client does not read must not hold up the others: each kind goes on by itself."""
         if len({job.choked for job in self.jobs()}) < 2:
             return []
-        kinds = [[row for row, lane in live if lane.job.choked == choked] for choked in (True, False)]
+        kinds = [[row for row, lane in self.live() if lane.job.choked == choked] for choked in (True, False)]
         return self.cut(kinds) if all(kinds) else []
 
     def cut(self, parts: list[list[int]]) -> list[Batch]:
         """Batches of these rows, which go on from where this one is."""
         rows = [torch.tensor(part, device=self.solver.device) for part in parts]
-        walks = [None if self.walk is None else self.walk[part] for part in rows]
+        walks = [self.walk[part] for part in rows]
         batches = [Batch([self.lanes[row] for row in part], walk) for part, walk in zip(parts, walks, strict=True)]
         for batch in batches:
             batch.clock = self.clock
@@ -121,16 +120,20 @@ class Batch:
         if not live:
             return False
         started = time.perf_counter()
-        view = View(self.solver, self.problem, self.clues, next(self.snapshots))
-        self.walk = view.snapshot.walk
+        x0_hat = self.slots.step()
+        self.walk = self.slots.walk[: len(self.lanes)]
+        done = torch.as_tensor(self.slots.walk.done).tolist()
+        view = View(
+            self.solver, self.problem, self.clues, self.slots.walk.x, x0_hat, done, [self.times[step] for step in done]
+        )
         share = (time.perf_counter() - started) / len(live)
         for row, lane in live:
             lane.seconds += share
             lane.job.step(lane, view, row)
-            if view.step == self.steps and lane.open:
+            if done[row] == self.sampler.steps and lane.open:
                 lane.job.last(lane, view, row)
         self.mine = {lane.job for _, lane in self.live()}
-        return view.step < self.steps and bool(self.mine)
+        return bool(self.mine)
 
 
 def shares(batches: Sequence[Batch]) -> list[float]:
@@ -229,6 +232,9 @@ class Scheduler:
         with self.changed:
             while not self.closed:
                 self._drop_finished()
+                for batch in self.batches:
+                    self._change(batch, batch.leave)
+                self._fill_batches()
                 self._form_batches()
                 for batch in list(self.batches):
                     if parts := batch.split():
@@ -288,6 +294,37 @@ class Scheduler:
         for change, group in ((-1, [] if batch is None else [batch]), (1, others)):
             for job in [job for one in group for job in {lane.job for lane in one.lanes}]:
                 job.batches += change
+
+    def _change(self, batch: Batch, change: Callable[[], object]) -> None:
+        """Other lanes in a batch; each job knows how many batches are under way for it."""
+        before = {lane.job for lane in batch.lanes}
+        change()
+        after = {lane.job for lane in batch.lanes}
+        for by, jobs in ((-1, before - after), (1, after - before)):
+            for job in jobs:
+                job.batches += by
+
+    def _fill_batches(self) -> None:
+        """Whoever waits takes room in a batch that is under way.
+
+        Where batches are padded anyway, that costs nobody anything. Elsewhere every board costs the others time: there
+        a job goes on where it is, and newcomers join newcomers.
+        """
+        for batch in self.batches:
+            jobs, joins = batch.jobs(), batch.solver.engine.pads or batch.young
+            for job in self.jobs if jobs and not batch.waits else ():
+                new = joins and job.batches < BATCHES_PER_JOB and (batch.solver.engine.pads or job.young)
+                if job.choked or not (new or job in jobs):
+                    continue
+                room = width(batch.solver) - len(batch.lanes)
+                lanes = [lane for lane in job.pending if lane.key == batch.key][:room]
+                for lane in lanes:
+                    job.pending.remove(lane)
+                try:
+                    if lanes:
+                        self._change(batch, partial(batch.join, lanes))
+                except Exception as error:  # one bad request must not stop the others
+                    self._refuse(lanes, error)
 
     def _form_batches(self) -> None:
         while True:

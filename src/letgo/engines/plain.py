@@ -106,9 +106,10 @@ class Slots:
 
     def step(self) -> State:
         """Take every board a step on, and return the proposals that led there."""
-        path, before = self.engine.path, self.walk
-        self.walk, x0_hat = advance(self.denoise, path, self.rule, self.grid, self.clues, self.noise, before)
-        self.warned = check_proposal(path, self.grid, before, x0_hat, self.warned)
+        path = self.engine.path
+        after, x0_hat = advance(self.denoise, path, self.rule, self.grid, self.clues, self.noise, self.walk)
+        self.warned = check_proposal(path, self.grid, self.walk, x0_hat, self.warned)
+        self.walk = after
         return x0_hat
 
 
