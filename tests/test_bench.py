@@ -187,6 +187,41 @@ def test_training_is_measured_with_both_objectives(name: str, capsys: pytest.Cap
     assert "self-correction / simple, App. C: 1.43" in capsys.readouterr().out
 
 
+def test_solving_is_measured_from_text_to_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Solver, "sure", property(lambda self: -0.5))
+    monkeypatch.setattr(Solver, "short_try", 4)
+    words = ["bench", "solve", "sudoku-mini", "--count", "5", "--images", "2", "--tries", "3", "--device", "cpu"]
+    assert cli.main([*words, "--repeats", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["puzzles"], report["images"], report["steps"], report["tries"]) == (10, 2, 4, 3)
+    assert report["low"] <= report["puzzles_per_second"] <= report["high"]
+    assert report["solved"]["n"] == 10
+    assert report["calls_per_puzzle"] == pytest.approx(report["tries_per_puzzle"] * (4 + 8))
+    assert report["rows_per_puzzle"] == report["calls_per_puzzle"]  # on a CPU nothing is padded
+    assert report["rebuilt"] == 0
+    assert cli.main([*words, "--repeats", "1"]) == 0
+    assert "10 puzzles (2 images each), tweedie, up to 3 tries of 4 steps" in capsys.readouterr().out
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["solve", "sudoku-mini"], "model 'sudoku-mini' does not know when it is sure of a board; give --tries 1"),
+        (["solve", "sudoku-mini", "--seeds", "2"], "--seeds is for `letgo bench train`"),
+        (
+            ["sample", "sudoku-mini", "--images", "2"],
+            "--data, --count, --images and --tries are for `letgo bench solve`",
+        ),
+    ],
+)
+def test_what_a_bench_cannot_take_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", *words, "--device", "cpu"]) == 2
+    assert said in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- early exit
 
 

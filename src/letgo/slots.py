@@ -74,6 +74,7 @@ class Slots:
 
     def __post_init__(self) -> None:
         self.problem, self.whole = self.ledger.problem, self.size
+        self.rows = 0  # boards that went through the network, those that only fill a batch too
         self.finished = torch.zeros(len(self.problem), dtype=torch.bool)
 
     def run(self) -> Iterator[tuple[Tries, Bool[Tensor, "rows"]]]:
@@ -152,6 +153,7 @@ class Looking:
             self.seat(fresh)
         solver, task, count = self.slots.solver, self.slots.solver.task, len(self.who)
         x0_hat, problem = self.boards.step()[:count], self.problem
+        self.slots.rows += len(self.boards.walk.x) * self.slots.sampler.calls_per_step
         walk = self.boards.walk[:count]
         boards = torch.where(problem.given, problem.solution, solver.read(x0_hat, problem))
         valid, done = task.validate(boards, problem), torch.as_tensor(walk.done).cpu()
@@ -185,6 +187,7 @@ class Blind:
         problem, noise = slots.inputs(who, slots.ledger.tries[who] + ahead)
         clues, context, count = solver.clues(problem, slots.sampler.soft_until), solver.context(problem), len(who)
         x = slots.engine.finish(slots.sampler, clues, noise, context)
+        slots.rows += len(x) * (slots.sampler.calls + slots.ledger.choosing * len(BELIEF_TIMES))
         boards = solver.read(x, problem)
         belief = solver.belief(boards, problem, noise)[:count] if slots.ledger.choosing else None
         valid = solver.task.validate(boards[:count], problem[:count])

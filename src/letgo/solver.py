@@ -281,14 +281,14 @@ class Solver:
         model knows no such mark, the one with the highest self-likelihood. A board that breaks a constraint is not
         handed out.
         """
-        slots = self._slots(puzzles, rule, steps, tries, seed, verify, batch, **settings)
+        slots = self.slots(puzzles, rule, steps, tries, seed, verify, batch, **settings)
         ledger, count = slots.ledger, len(slots.problem)
         for _ in slots.run():
             if progress is not None:
                 progress(count - len(ledger.open()), count)
         return ledger.answers(self.task)
 
-    def _slots(
+    def slots(
         self,
         puzzles: Sequence[str] | Problem,
         rule: str | None = None,
@@ -299,6 +299,7 @@ class Solver:
         batch: int | None = None,
         **settings: Any,
     ) -> Slots:
+        """What `solve` runs: the tries of these puzzles, none of which has begun."""
         short = self.short_try if tries > 1 else None
         problem, sampler = self.parse(puzzles), self.sampler(rule, short if steps is None else steps, **settings)
         whole_number("tries", tries, 1)
@@ -317,7 +318,7 @@ class Solver:
 
         Where a batch may have any size the first ones are small, so that the first answer does not wait for many.
         """
-        slots, start = self._slots(puzzles, batch=batch, **options), 0
+        slots, start = self.slots(puzzles, batch=batch, **options), 0
         slots.gently, size = not self.engine.pads, slots.size if self.engine.pads else 1
         for _ in slots.run():
             while start < len(slots.problem) and bool(slots.finished[start : start + size].all()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -34,8 +35,7 @@ def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = ""
     line = bare_cells(text, cells)
     if len(line) != cells:
         raise LetgoError(f"expected {cells} cells, got {len(line)}; one puzzle per line, '.' for a blank{hint}")
-    codes = dict.fromkeys(BLANKS, -1)
-    codes |= {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
+    codes = _codes(letters)
     for cell, char in enumerate(line):
         if char not in codes:
             span = f"1-9 and A-{letters[-1]}" if letters[9:] and letters[0] == "1" else f"{letters[0]}-{letters[-1]}"
@@ -43,6 +43,13 @@ def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = ""
             raise LetgoError(f"{where} is {char!r}; write clues as {span} and blanks as one of . 0 _ * - x")
     board = torch.tensor([[codes[char] for char in line]])
     return Problem(board.clamp(min=0), board >= 0)
+
+
+@lru_cache
+def _codes(letters: str) -> dict[str, int]:
+    """What a character stands for: a symbol's number, or -1 for a blank."""
+    forms = {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
+    return dict.fromkeys(BLANKS, -1) | forms
 
 
 def place(cell: int, columns: int) -> str:
@@ -54,9 +61,11 @@ def refuse_clashes(problem: Problem, units: Iterable[np.ndarray], columns: int) 
     """Refuses two clues of one symbol in a row, column or box; `units` says which of each a cell lies in."""
     board, clues = problem.solution[0].tolist(), problem.given[0].nonzero().flatten().tolist()
     for kind, unit_of in zip(("row", "column", "box"), units, strict=False):
-        seen: dict[tuple[int, int], int] = {}
+        lines, seen = unit_of.tolist(), dict[tuple[int, int], int]()
+        if len({(lines[cell], board[cell]) for cell in clues}) == len(clues):
+            continue
         for cell in clues:
-            first = seen.setdefault((int(unit_of[cell]), board[cell]), cell)
+            first = seen.setdefault((lines[cell], board[cell]), cell)
             if first != cell:
                 raise LetgoError(
                     f"clues clash: {ALPHABET[board[cell]]} stands at {place(first, columns)} and at "
