@@ -72,6 +72,14 @@ def mutants(source: str) -> Iterator[str]:
                 yield changed
 
 
+class QuickFirst:
+    """Tests marked as fast come first: the first that fails ends the run."""
+
+    @staticmethod
+    def pytest_collection_modifyitems(items: list) -> None:
+        items.sort(key=lambda item: item.get_closest_marker("fast") is None)
+
+
 def notices(file: Path, changed: str, tests: list[str], seconds: int) -> bool:
     """Whether a test fails, or does not end, in a process that reads `changed` for that file."""
     if (pid := os.fork()) == 0:
@@ -93,7 +101,7 @@ def notices(file: Path, changed: str, tests: list[str], seconds: int) -> bool:
         import pytest
 
         flags = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--hypothesis-seed=0"]
-        os._exit(int(pytest.main([*flags, *tests])) != 0)
+        os._exit(int(pytest.main([*flags, *tests], plugins=[QuickFirst()])) != 0)
     return os.waitpid(pid, 0)[1] != 0
 
 
