@@ -18,6 +18,8 @@ from letgo.errors import LetgoError
 from letgo.kernels import ddpm
 from letgo.models.conditioned import SelfConditioned
 from letgo.objectives import (
+    OBJECTIVES,
+    REENTER,
     Batch,
     CrossEntropy,
     Objective,
@@ -302,18 +304,19 @@ def test_corrupted_boards_are_clean_but_for_a_share_of_their_cells() -> None:
     assert abs(changed - 0.2 * 2 / 3) < 5 * math.sqrt(0.2 / 24_000)
 
 
-def test_corrupted_cells_take_symbols_of_the_whole_batch() -> None:
+@pytest.mark.parametrize(("name", "share"), [("corrupt", 0.2), ("corrupt-40", 0.4)])
+def test_corrupted_cells_take_symbols_of_the_whole_batch(name: str, share: float) -> None:
     """Half of the boards know only one symbol, the other half another: in both, a half of all that is replaced changes
-    (within 5 deviations)."""
+    (within 5 deviations). App. L.2 has 20% and 40%."""
     x0 = OneHot(3).encode(torch.tensor([[0], [2]]).repeat_interleave(1000, 0).expand(2000, 6))
     network = Recorded()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("letgo.objectives.uniform_times", lambda x: torch.zeros(len(x), 1, 1))
         torch.manual_seed(0)
-        loss(SelfCorrection(0.0, reenter=corrupt), network, x0, Clues.none(x0))
+        loss(SelfCorrection(0.0, reenter=REENTER[name]), network, x0, Clues.none(x0))
     changed = (network.seen[1][0].argmax(-1) != x0.argmax(-1)).double()
     for half in (changed[:1000], changed[1000:]):
-        assert abs(float(half.mean()) - 0.2 / 2) < 5 * math.sqrt(0.1 / 6000)
+        assert abs(float(half.mean()) - share / 2) < 5 * math.sqrt(share / 2 / 6000)
 
 
 def test_the_ddpm_mean_target_leaves_of_a_right_answer_the_noise_that_the_anchor_keeps() -> None:
@@ -485,6 +488,14 @@ def test_rollouts_advance_by_a_part_of_their_steps(steps: int, advance: int) -> 
     assert (Rollouts(16, 1).advance, Rollouts(1, 1).steps, Rollouts(4, 4).advance) == (1, 1, 4)
 
 
+def test_rollouts_have_a_term_for_every_board_and_step() -> None:
+    network, (x0, clues) = Recorded(), boards(10)
+    terms = Rollouts(16, 2)(network, PATH, Batch(x0.argmax(-1), x0, clues))["loss"]
+    assert terms.shape == (10, 2, 6, 3)
+    for step in (0, 1):
+        assert_close(terms[:, step], (held(network.out[step], clues) - x0).square())
+
+
 def test_a_rollout_keeps_the_context_of_its_board_until_it_begins_anew() -> None:
     """Mazes and graphs: the context of board i is i at first, and 100 + i in the next batch."""
     (x0, clues), objective = boards(40), Rollouts(4, 2)
@@ -563,7 +574,7 @@ def test_every_objective_weighs_its_terms_as_the_paper_does() -> None:
     for objective in (SelfCorrection(), CrossEntropy()):
         assert objective.weights == {"recovery": 1.0, "simple": 0.1}  # Table 4
     assert SelfCorrection() == SelfCorrection(0.1, False, renoise, clean, 1)
-    assert (Rollouts().steps, Rollouts().advance) == (16, 2)
+    assert OBJECTIVES["rollouts"](0.1, False) == Rollouts() == Rollouts(16, 2)
 
 
 def test_terms_of_any_name_count_by_their_weights() -> None:
@@ -589,6 +600,7 @@ def test_batches_and_objectives_cannot_be_changed_under_ones_hands() -> None:
     for value in fixed:
         with pytest.raises(FrozenInstanceError):
             value.x0 = x0  # pyright: ignore
+    assert repr(rolled) == "Rollouts(steps=4, advance=2)"  # without the boards on their way
 
 
 def test_a_configuration_names_the_ablations() -> None:
