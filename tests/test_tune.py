@@ -240,6 +240,9 @@ def test_several_tables_become_one_with_the_mean_of_their_rows() -> None:
     assert found["best"] == {"sigma": 0.2, "tau_start": None, "validity": 0.1667}
     assert found["grid"][1]["folds"] == [0.1, 0, 0.2, 1, 0.2, 2]
     assert (found["rule"], found["seed"]) == ("em", 0)
+    tables[1]["grid"].pop()  # no row may be left out in silence
+    with pytest.raises(ValueError, match="shorter"):
+        together(tables)
 
 
 class Judged:
