@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from itertools import pairwise
 
 import numpy as np
@@ -161,6 +162,35 @@ def test_generalized_ddim_spans_ddim_ddpm_and_tweedie(path: GaussianPath, t: flo
         assert_close(rule(step).scale, kappa)
 
 
+def test_a_kappa_that_rounding_puts_above_beta_leaves_no_anchor(path: GaussianPath) -> None:
+    step = some_step(path, 0.5, 0.4)
+    _, _, alpha_s, beta_s = coefficients(step)
+    assert_close(generalized_ddim(step, at(beta_s * (1 + 1e-12))).center, alpha_s * step.x0_hat)
+
+
+class Standing(GaussianPath):
+    """A path on which nothing happens, but that rounding lets the noise grow by a hair towards the data."""
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return torch.full_like(t, 0.6)
+
+    def beta(self, t: Tensor) -> Tensor:
+        return 0.8 + 1e-12 * (0.5 - t)
+
+    def dalpha(self, t: Tensor) -> Tensor:
+        return torch.zeros_like(t)
+
+    def dbeta(self, t: Tensor) -> Tensor:
+        return torch.full_like(t, -1e-12)
+
+
+def test_where_a_path_stands_still_ddpm_stays_and_adds_no_noise() -> None:
+    """delta = 1 and beta(s) = beta(t), so Eq. 15 is 0 and Eq. 14 is x_t; a variance below 0 would be no number."""
+    step = some_step(Standing(), 0.5, 0.4)
+    assert_close(ddpm(step).center, step.x_t)
+    assert_close(ddpm(step).scale, at(0))
+
+
 @pytest.mark.parametrize(("t", "s"), STEPS)
 def test_euler_follows_the_velocity(path: GaussianPath, t: float, s: float) -> None:
     step = some_step(path, t, s)
@@ -243,6 +273,16 @@ def test_tempering_scales_the_variance_and_nothing_else(path: GaussianPath, rule
     noise = {KERNEL: step.x_t, DRAW: step.x_t.flip(-1)}
     drawn = center(plain, step) + variance**0.5 * plain.scale * noise[KERNEL]
     assert_close(tempered.sample(noise.__getitem__), drawn)
+
+
+def test_a_step_a_rule_and_a_kernel_cannot_be_changed_under_ones_hands() -> None:
+    """They are handed from the loop to rules of one's own, and a rule is kept for all steps."""
+    step = some_step(CosinePath(), 0.5, 0.4)
+    for value, name in ((step, "t"), (tweedie(step), "scale"), (resample(step), "scale"), (EM, "sigma")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, name, 0.0)
+    with pytest.raises(FrozenInstanceError):
+        Tempered(ddpm, 2.0).variance = 1.0  # pyright: ignore
 
 
 def test_a_kernel_samples_its_normal_law() -> None:
@@ -416,6 +456,19 @@ def test_resample_draws_symbols_by_their_probabilities(path: GaussianPath) -> No
     assert_close(kernel.scale, tweedie(Transition(path, lambda x, _: x, x0_hat, x0_hat, at(0.6), at(0.5))).scale)
 
 
+def test_resample_leaves_a_millionth_to_every_symbol_even_to_one_below_zero(path: GaussianPath) -> None:
+    """The larger of ln p + gumbel wins. Of two symbols with the chances 0 and 1, the second with the median's gumbel
+    -ln ln 2, the first wins from -ln Phi(z) = 1e-6 ln 2 on: z = 4.83. Networks also answer a little below 0."""
+    for nothing in (0.0, -0.1):
+        x0_hat = torch.tensor([nothing, 1.0], dtype=torch.float64).expand(2, 1, 2)
+        step = Transition(path, lambda x, _: x, x0_hat, x0_hat, at(0.6), at(0.5))
+        least = stats.norm.isf(-math.expm1(-1e-6 * math.log(2)))
+        assert least == pytest.approx(4.83, abs=0.01)
+        normal = torch.tensor([[[least - 0.01, 0.0]], [[least + 0.01, 0.0]]], dtype=torch.float64)
+        drawn = resample(step).sample({DRAW: normal, KERNEL: torch.zeros_like(normal)}.__getitem__)
+        assert drawn.argmax(-1).flatten().tolist() == [1, 0]
+
+
 @pytest.mark.parametrize("steps", [5, 20])
 def test_resample_is_exact_for_one_cell_and_the_mean_is_not(path: GaussianPath, steps: int) -> None:
     """With the true posterior of one cell, its symbols come out with their prior chances, in however few steps."""
@@ -459,6 +512,8 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
         ("em", {"sigma": 0.3, "tau_start": 0.5}, "rule 'em' takes no tau_start; only em-decay take"),
         ("em-decay", {"tau_start": 0.7}, "needs --sigma and --tau-start"),
         ("em", {"sigma": -1.0}, "sigma must be >= 0"),
+        ("em", {"sigma": math.inf}, "sigma must be >= 0"),
+        ("em-decay", {"sigma": 1.0, "tau_start": -0.5}, r"tau_start in \[0, 1\]"),
         ("em-decay", {"sigma": 1.0, "tau_start": 1.5}, r"tau_start in \[0, 1\]"),
         ("ddpm", {"variance": -1.0}, "variance must be >= 0"),
         ("ddpm", {"variance": math.nan}, "variance must be >= 0"),

@@ -28,6 +28,7 @@ from letgo.metrics import (
     expected_uneven,
     pass_at_k_unbiased,
     pool,
+    symbol_chances,
     uneven,
     violation_shares,
 )
@@ -203,6 +204,14 @@ def test_with_all_tries_both_pass_at_k_agree() -> None:
     assert pass_at_k_unbiased(valid, 4).value == pytest.approx(estimate("any", valid).value)
 
 
+def test_pass_at_k_counts_instances_that_every_try_solves_and_its_interval_ends_at_1() -> None:
+    """Three of four: 1.96 s / sqrt n = 1.96 * .5 / 2 = .49 either way, of which .25 is left above."""
+    for k in (1, 2):
+        found = pass_at_k_unbiased(torch.tensor([[True, True]] * 3 + [[False, False]]), k)
+        assert found.value == 0.75
+        assert found.interval95 == pytest.approx((0.75 - 1.959964 * 0.25, 1.0), abs=1e-6)
+
+
 @pytest.mark.parametrize("k", [0, 4])
 def test_pass_at_k_needs_enough_tries(k: int) -> None:
     with pytest.raises(LetgoError, match="k must be from 1 to 3"):
@@ -230,6 +239,25 @@ def test_more_boards_than_exist_are_refused() -> None:
     boards = torch.arange(6).view(6, 1)
     with pytest.raises(LetgoError, match="6 boards found outside the training set, but only 4 exist"):
         coverage(boards, torch.tensor([[10]]), solutions=5)
+
+
+def test_all_that_exist_outside_the_training_set_may_be_found() -> None:
+    found = coverage(torch.arange(4).view(4, 1), torch.tensor([[10]]), solutions=5)
+    assert found == {"total": rate(4, 5), "inside": rate(0, 1), "outside": rate(4, 4)}
+
+
+# Symbols
+
+
+def test_the_chances_of_a_symbol_are_bayes_rule_with_scipys_densities() -> None:
+    rng = torch.Generator().manual_seed(0)
+    for codec in (OneHot(3), AnalogBits(3)):
+        alpha, beta, x = 0.7, 0.4, torch.randn(2, 5, codec.dim, generator=rng)
+        found = symbol_chances(x, codec, 3, alpha, beta)
+        codes = codec.encode(torch.arange(3)[None])[0]
+        densities = np.stack([stats.norm.pdf(x, alpha * code, beta).prod(-1) for code in codes.numpy()], -1)
+        expected = torch.from_numpy(densities / densities.sum(-1, keepdims=True)).float()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 # Graphs
@@ -306,6 +334,17 @@ def test_fourteen_queens_fit_a_key_and_a_sudoku_does_not() -> None:
         board_keys(torch.zeros(1, 81, dtype=torch.long), 9)
 
 
+def test_a_key_has_63_bits_and_not_one_more() -> None:
+    assert board_keys(torch.ones(1, 63, dtype=torch.long), 2).tolist() == [2**63 - 1]
+    with pytest.raises(LetgoError, match="boards of 64 cells with 2 symbols do not fit"):
+        board_keys(torch.ones(1, 64, dtype=torch.long), 2)
+
+
+def test_without_draws_nothing_comes_up_and_nothing_is_uneven() -> None:
+    assert (expected_distinct(1, 0), expected_distinct(3, 0)) == (0, 0)
+    assert (expected_uneven(1, 0), expected_uneven(3, 0)) == (0, 0)
+
+
 @pytest.mark.parametrize(("solutions", "draws"), [(1, 1), (1, 5), (2, 1), (2, 6), (3, 4), (5, 3)])
 def test_expectations_of_uniform_draws_are_those_of_all_outcomes(solutions: int, draws: int) -> None:
     outcomes = torch.cartesian_prod(*[torch.arange(solutions)] * draws).view(-1, draws)
@@ -362,6 +401,14 @@ def test_pooled_means_take_no_interval_for_narrower_because_it_was_cut_off_at_0(
     assert pooled["high"] == pytest.approx(0.00025 + error, rel=1e-5)
 
 
+def test_a_measurement_with_one_end_alone_gives_the_pool_no_interval() -> None:
+    half: dict[str, float | int | None] = {"value": 0.5, "low": None, "high": 0.9, "n": 10}
+    other: dict[str, float | int | None] = {"value": 1.0, "low": 0.8, "high": None, "n": 30}
+    whole: dict[str, float | int | None] = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 10}
+    assert pool([half, whole], False) == {"value": 0.5, "low": None, "high": None, "n": 20}
+    assert pool([whole, other], False) == {"value": 0.875, "low": None, "high": None, "n": 40}
+
+
 def test_a_mean_of_shares_stays_between_0_and_1() -> None:
     assert mean(torch.tensor([0.0, 0.0, 0.1])).interval95[0] == 0.0
     assert mean(torch.tensor([1.0, 1.0, 0.9]), most=1.0).interval95[1] == 1.0
@@ -400,6 +447,30 @@ def test_aurocs_interval_is_hanley_and_mcneils_and_covers_a_closed_form() -> Non
         low, high = auroc(scores, torch.arange(150) < 50).interval95
         covered += low <= truth <= high
     assert 362 <= covered <= 396
+
+
+def test_where_scores_say_nothing_aurocs_interval_is_that_of_mann_and_whitneys_u() -> None:
+    """At 1/2 Hanley and McNeil's variance is that of U / mn where both kinds have one law: (m + n + 1) / 12 mn."""
+    for few, many in ((5, 5), (4, 9), (30, 7)):
+        found = auroc(torch.zeros(few + many), torch.arange(few + many) < few)
+        reach = 1.959964 * math.sqrt((few + many + 1) / (12 * few * many))
+        assert found.value == 0.5
+        assert found.interval95 == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-6)
+
+
+def test_aurocs_interval_is_that_of_hanley_and_mcneils_own_example() -> None:
+    """109 tomograms on a scale of five (Radiology 143, 1982): an area of .893. Its standard error comes to .0325 with
+    the printed area, worked out by hand: Q1 = .8067, Q2 = .8425, Q1 - A^2 = .0093, Q2 - A^2 = .0451."""
+    normal, abnormal = [33, 6, 6, 11, 2], [3, 2, 2, 11, 33]
+    scores = torch.tensor(
+        [rating for counts in (abnormal, normal) for rating in range(5) for _ in range(counts[rating])]
+    )
+    found = auroc(scores, torch.arange(109) < 51)
+    assert found.value == pytest.approx(0.893, abs=5e-4)
+    by_hand = math.sqrt((0.893 * 0.107 + 50 * 0.0093 + 57 * 0.0451) / (51 * 58))
+    assert by_hand == pytest.approx(0.0325, abs=1e-4)
+    low, high = found.interval95
+    assert (high - low) / 2 / 1.959964 == pytest.approx(by_hand, rel=2e-3)
 
 
 @pytest.mark.extras

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 import torch
@@ -18,16 +18,22 @@ from letgo.errors import LetgoError
 from letgo.kernels import ddpm
 from letgo.models.conditioned import SelfConditioned
 from letgo.objectives import (
+    OBJECTIVES,
+    REENTER,
     Batch,
+    CrossEntropy,
     Objective,
     Rollouts,
     SelfConditioning,
     SelfCorrection,
     Simple,
+    VelocityLoss,
     averaged,
+    clean,
     corrupt,
     ddpm_mean,
     ddpm_step,
+    renoise,
 )
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
@@ -298,6 +304,21 @@ def test_corrupted_boards_are_clean_but_for_a_share_of_their_cells() -> None:
     assert abs(changed - 0.2 * 2 / 3) < 5 * math.sqrt(0.2 / 24_000)
 
 
+@pytest.mark.parametrize(("name", "share"), [("corrupt", 0.2), ("corrupt-40", 0.4)])
+def test_corrupted_cells_take_symbols_of_the_whole_batch(name: str, share: float) -> None:
+    """Half of the boards know only one symbol, the other half another: in both, a half of all that is replaced changes
+    (within 5 deviations). App. L.2 has 20% and 40%."""
+    x0 = OneHot(3).encode(torch.tensor([[0], [2]]).repeat_interleave(1000, 0).expand(2000, 6))
+    network = Recorded()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("letgo.objectives.uniform_times", lambda x: torch.zeros(len(x), 1, 1))
+        torch.manual_seed(0)
+        loss(SelfCorrection(0.0, reenter=REENTER[name]), network, x0, Clues.none(x0))
+    changed = (network.seen[1][0].argmax(-1) != x0.argmax(-1)).double()
+    for half in (changed[:1000], changed[1000:]):
+        assert abs(float(half.mean()) - share / 2) < 5 * math.sqrt(share / 2 / 6000)
+
+
 def test_the_ddpm_mean_target_leaves_of_a_right_answer_the_noise_that_the_anchor_keeps() -> None:
     """mu(x_t2, x0; t2 -> t3) - alpha(t3) x0 is what is left of the noise in x_t2, by the anchor's share of it."""
     x0, _ = boards(6)
@@ -314,17 +335,33 @@ def test_the_ddpm_mean_target_leaves_of_a_right_answer_the_noise_that_the_anchor
     assert_close(terms["recovery"], (anchor * noise).square(), rtol=1e-3, atol=1e-5)
 
 
-def test_boards_are_rolled_out_a_random_number_of_times() -> None:
+@pytest.mark.parametrize("most", [2, 3])
+def test_boards_are_rolled_out_a_random_number_of_times(most: int) -> None:
     """Of up to three rollouts, a third of the boards makes one, two and three: each changes its time. Odds of 1e-4."""
     network, (x0, clues) = Recorded(), boards(3000)
     torch.manual_seed(0)
-    loss(SelfCorrection(0.0, rollouts=3), network, x0, clues)
-    assert network.gradient == [False, False, False, True]
+    loss(SelfCorrection(0.0, rollouts=most), network, x0, clues)
+    assert network.gradient == [False] * most + [True]
     times = torch.stack([t.flatten() for _, t, _ in network.seen])
     assert bool((times.diff(dim=0) <= 0).all())
     made = (times.diff(dim=0) != 0).sum(0)
-    assert stats.chisquare(made.bincount(minlength=4)[1:].numpy()).pvalue > 1e-4
+    assert stats.chisquare(made.bincount(minlength=most + 1)[1:].numpy()).pvalue > 1e-4
     assert made.min() == 1
+
+
+def test_a_board_that_has_made_its_rollouts_keeps_its_state_and_the_others_are_noised_again() -> None:
+    """What the network answered, taken away from its next state, leaves standard normal noise. Odds of 2e-4."""
+    network, x0 = Recorded(), boards(3000)[0]
+    torch.manual_seed(0)
+    loss(SelfCorrection(0.0, rollouts=3), network, x0, Clues.none(x0))
+    for i in (1, 2):
+        (before, t, _), (after, s, _) = network.seen[i : i + 2]
+        stays = (s == t).flatten()
+        assert 0 < int(stays.sum()) < 3000
+        assert torch.equal(after[stays], before[stays])
+        alpha, beta = torch.cos(math.pi / 2 * s), torch.sin(math.pi / 2 * s)
+        noise = ((after - alpha * network.out[i]) / beta)[~stays & (s > 0.01).flatten()].detach()
+        assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-4
 
 
 def test_input_perturbation_adds_noise_of_its_own() -> None:
@@ -336,6 +373,9 @@ def test_input_perturbation_adds_noise_of_its_own() -> None:
         loss(Simple(gamma), network, x0, Clues.none(x0))
         states.append(network.seen[0][0])
     assert float((states[1] - states[0]).std()) == pytest.approx(0.1, rel=0.02)
+    torch.manual_seed(0)
+    _, _, own = torch.rand(2000, 1, 1), torch.randn_like(x0), torch.randn_like(x0)
+    assert_close(states[1] - states[0], 0.1 * own, rtol=1e-3, atol=1e-5)
 
 
 class Remembered(Recorded):
@@ -439,8 +479,128 @@ def test_a_finished_rollout_begins_anew_with_a_board_of_the_batch() -> None:
     assert not bool(objective.pool.given[ended].any())
     assert abs(float(x_t[ended].mean())) < 0.3
     assert abs(float(x_t[ended].std()) - 1) < 0.2
-    with pytest.raises(LetgoError, match="cannot advance by 3"):
-        Rollouts(16, 3)
+
+
+@pytest.mark.parametrize(("steps", "advance"), [(16, 3), (4, 0), (4, -2), (0, 2), (2, 4)])
+def test_rollouts_advance_by_a_part_of_their_steps(steps: int, advance: int) -> None:
+    with pytest.raises(LetgoError, match=f"of {steps} steps cannot advance by {advance}; it must divide them"):
+        Rollouts(steps, advance)
+    assert (Rollouts(16, 1).advance, Rollouts(1, 1).steps, Rollouts(4, 4).advance) == (1, 1, 4)
+
+
+def test_rollouts_have_a_term_for_every_board_and_step() -> None:
+    network, (x0, clues) = Recorded(), boards(10)
+    terms = Rollouts(16, 2)(network, PATH, Batch(x0.argmax(-1), x0, clues))["loss"]
+    assert terms.shape == (10, 2, 6, 3)
+    for step in (0, 1):
+        assert_close(terms[:, step], (held(network.out[step], clues) - x0).square())
+
+
+def test_a_rollout_keeps_the_context_of_its_board_until_it_begins_anew() -> None:
+    """Mazes and graphs: the context of board i is i at first, and 100 + i in the next batch."""
+    (x0, clues), objective = boards(40), Rollouts(4, 2)
+    first = torch.arange(40.0).view(40, 1, 1).expand(40, 2, 3)
+    torch.manual_seed(0)
+    loss(objective, Recorded(), x0, clues, first)
+    assert objective.pool is not None
+    ended = (objective.pool.done == 4).flatten()
+    network = Recorded()
+    loss(objective, network, x0, clues, first + 100)
+    for _, _, context in network.seen:
+        assert context is not None
+        assert torch.equal(context, torch.where(ended[:, None, None], first + 100, first))
+
+
+# Cross-entropy
+
+
+class Turning(nn.Module):
+    """A looped network of two turns, whose logits are a multiple of its input; it remembers all calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[Tensor, Tensor, Tensor | None, bool, bool]] = []
+
+    def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None, every_turn: bool = False) -> Tensor:
+        self.seen.append((x_t, t, context, every_turn, torch.is_grad_enabled()))
+        if not every_turn:
+            return x_t.tanh() + 0.2 * t
+        return torch.stack([x_t, 2 * x_t + t], 1)
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_cross_entropy_by_hand(models: int) -> None:
+    """Algorithm 2 with the same random numbers; torch's own cross-entropy for each cell after each turn."""
+    network, (x0, clues), context = Turning(), boards(10), torch.arange(10.0)
+    batch = Batch(x0.argmax(-1), x0, clues, context, models)
+    torch.manual_seed(3)
+    terms = CrossEntropy(0.3)(network, PATH, batch)
+    torch.manual_seed(3)
+    t1 = torch.rand(10, 1, 1)
+    t2 = t1 * torch.rand(10, 1, 1)
+    x_t1 = held(noised(x0, t1, torch.randn(10, 6, 3)), clues)
+    x_t2 = held(noised(held(x_t1.tanh() + 0.2 * t1, clues), t2, torch.randn(10, 6, 3)), clues)
+    rows = {1: 3, 2: 2}[models]  # floor(.3 * 10), and floor(.3 * 5) for each of two
+    (_, _, first, *calls), (x, t, later, *again) = network.seen
+    assert (calls, again) == ([False, False], [True, True])
+    assert_close(x, torch.cat([x_t2, x_t1[:rows]]))
+    assert_close(t, torch.cat([t2, t1[:rows]]))
+    assert first is not None
+    assert later is not None
+    assert torch.equal(first, context)
+    assert later.tolist() == [*range(10), *range(rows)]
+    for name, start, count in (("recovery", 0, 10), ("simple", 10, rows)):
+        assert terms[name].shape == (count, 2, 6)
+        for board in range(count):
+            state, time = x[start + board], t[start + board]
+            for turn, logits in enumerate((state, 2 * state + time)):
+                right = nn.functional.cross_entropy(logits, x0[board].argmax(-1), reduction="none")
+                assert_close(terms[name][board, turn], right.masked_fill(clues.given[board], 0))
+
+
+def test_cross_entropy_without_the_simple_loss_has_none_for_every_model() -> None:
+    losses = loss(CrossEntropy(0.0), Turning(), *boards(12), models=3)
+    assert losses["simple"].tolist() == [0, 0, 0]
+    assert_close(losses["loss"], losses["recovery"])
+    assert float(losses["recovery"].min()) > 0
+
+
+# What terms count
+
+
+def test_every_objective_weighs_its_terms_as_the_paper_does() -> None:
+    for objective in (Simple(), VelocityLoss(), SelfConditioning(), Rollouts()):
+        assert objective.weights == {"loss": 1.0}
+    for objective in (SelfCorrection(), CrossEntropy()):
+        assert objective.weights == {"recovery": 1.0, "simple": 0.1}  # Table 4
+    assert SelfCorrection() == SelfCorrection(0.1, False, renoise, clean, 1)
+    assert OBJECTIVES["rollouts"](0.1, False) == Rollouts() == Rollouts(16, 2)
+
+
+def test_terms_of_any_name_count_by_their_weights() -> None:
+    """A term may be called `loss` itself: what is minimised is the sum."""
+    terms = {"loss": torch.tensor([[1.0, 3.0], [5.0, 7.0]]), "more": torch.tensor([10.0, 30.0])}
+    alone = averaged(terms, {"loss": 0.5, "more": 0.25})
+    assert {name: mean.tolist() for name, mean in alone.items()} == {"loss": [7.0], "more": [20.0]}
+    apart = averaged(terms, {"loss": 0.5, "more": 0.25}, models=2)
+    assert {name: mean.tolist() for name, mean in apart.items()} == {"loss": [3.5, 10.5], "more": [10.0, 30.0]}
+
+
+def test_a_batch_is_of_one_model_unless_it_says_otherwise() -> None:
+    network, (x0, clues) = Recorded(), boards(7)
+    SelfCorrection(0.5)(network, PATH, Batch(x0.argmax(-1), x0, clues))
+    assert network.rows == [7, 7 + 3]
+
+
+def test_batches_and_objectives_cannot_be_changed_under_ones_hands() -> None:
+    x0, clues = boards(2)
+    batch, rolled = Batch(x0.argmax(-1), x0, clues), Rollouts(4, 2)
+    loss(rolled, Recorded(), x0, clues)
+    fixed = (Simple(), VelocityLoss(), SelfCorrection(), CrossEntropy(), SelfConditioning(), batch, rolled.pool)
+    for value in fixed:
+        with pytest.raises(FrozenInstanceError):
+            value.x0 = x0  # pyright: ignore
+    assert repr(rolled) == "Rollouts(steps=4, advance=2)"  # without the boards on their way
 
 
 def test_a_configuration_names_the_ablations() -> None:

@@ -137,6 +137,30 @@ def test_more_boards_than_memory_are_refused_with_the_figure(
     )
 
 
+def test_a_batch_beyond_memory_is_refused_before_it_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five states of 16 cells with 4 channels of 4 bytes are 1,280 bytes a board."""
+    monkeypatch.setattr("letgo.machine.memory", lambda: 64e9)
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--boards", "4", "--steps", "1", "--quiet"]
+    assert main([*words, "--device", "cpu", "--batch", "1000000000"]) == 2
+    said = "letgo: 1,000,000,000 boards of a batch take 1,280 GB of memory, and this machine has 64; ask for fewer\n"
+    assert capsys.readouterr().err == said
+    assert main([*words, "--device", "cpu", "--batch", "2", "--validate", "0"]) == 0  # the folder can be used
+
+
+@pytest.mark.parametrize(
+    ("number", "span"),
+    [("1000000001", "from 1 to 1000000000"), ("9" * 400, "from 1 to 1000000000"), ("0", "from 1"), ("-3", "from 1"),
+     ("x", "from 1"), ("-" + "9" * 400, "from 1")],
+)  # fmt: skip
+def test_a_number_beyond_its_bound_is_told_the_bound(
+    number: str, span: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "sudoku-mini", f"--batch={number}"]) == 2
+    assert f"argument --batch: expected a whole number {span}, got '{number[:40]}'; " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("values", "fault"),
     [

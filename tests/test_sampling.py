@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from letgo.discrete import Absorbing
 from letgo.errors import LetgoError
 from letgo.kernels import Rule, ddim, ddpm, euler, heun, tweedie
 from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
-from letgo.rng import START, Noise
+from letgo.rng import KERNEL, PIN, START, Noise
 from letgo.samplers import Sampler
-from letgo.sampling import BELIEF_TIMES, Snapshot, belief, trajectory, uniform_grid
+from letgo.sampling import (
+    Snapshot,
+    ahead_of,
+    belief,
+    refuse_nan,
+    trajectory,
+    uniform_grid,
+    warn_of_size,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -90,6 +101,71 @@ def test_any_falling_grid_works(path: GaussianPath) -> None:
         for snapshot in trajectory(lambda *_: x0_bar, path, ddim, torch.tensor(times), Clues.none(x0_bar), noise):
             t = torch.full((1, 1, 1), snapshot.t)
             assert_close(snapshot.x, path.alpha(t) * x0_bar + path.beta(t) * x_1)
+
+
+def test_every_step_has_its_own_number_and_the_noise_of_that_number(path: GaussianPath) -> None:
+    """With a fixed proposal Tweedie's states are alpha x0_bar + beta eps, where eps is the noise of steps 1, 2, 3."""
+    x0_bar, noise = torch.randn(2, *SHAPE, generator=torch.Generator().manual_seed(0)), Noise.first(3, 2)
+    snapshots = list(trajectory(lambda *_: x0_bar, path, tweedie, uniform_grid(3), Clues.none(x0_bar), noise))
+    assert [(snapshot.step, round(snapshot.t, 6)) for snapshot in snapshots] == [(1, 0.666667), (2, 0.333333), (3, 0)]
+    for step, snapshot in enumerate(snapshots, start=1):
+        t = torch.full((1, 1, 1), 1 - step / 3)
+        eps = noise.normal(step, KERNEL, *SHAPE)
+        assert_close(snapshot.x, path.alpha(t) * x0_bar + path.beta(t) * eps, rtol=1e-5, atol=1e-6)
+
+
+def test_soft_clues_are_noised_to_their_times_and_hard_ones_stand_as_they_are(path: GaussianPath) -> None:
+    """Algorithm 1 with t* = .5: clues of steps 1 and 2 are alpha c + beta eps, later ones are c."""
+    clues, noise = some_clues(3, soft_until=0.5), Noise.first(1, 3)
+    held = clues.values[clues.given]
+    denoise = Recorder()
+    states = [s.x for s in trajectory(denoise, path, ddpm, uniform_grid(4), clues, noise)]
+    for step, x in enumerate([denoise.seen[0][0], *states]):
+        t = torch.full((1, 1, 1), 1 - step / 4)
+        soft = path.alpha(t) * clues.values + path.beta(t) * noise.normal(step, PIN, *SHAPE)
+        assert_close(x[clues.given], soft[clues.given] if step <= 2 else held)
+
+
+def remembering(x_t: Tensor, t: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Board by board, with a memory of all states so far."""
+    memory = torch.zeros(len(x_t)) if memory is None else memory
+    y = 3 * x_t - 2 * t + memory[:, None, None]
+    return y / (1 + y.abs()), memory / 2 + x_t.sum((1, 2))
+
+
+def forgetful(x_t: Tensor, t: Tensor) -> Tensor:
+    return remembering(x_t, t)[0]
+
+
+@pytest.mark.parametrize("denoise", [remembering, forgetful])
+@pytest.mark.parametrize("first", [1, 2, 4])
+def test_some_of_the_boards_go_on_from_any_step_as_if_they_had_never_stopped(denoise: object, first: int) -> None:
+    clues, noise, rows = some_clues(3), Noise.first(0, 3), torch.tensor([2, 0])
+    whole = list(trajectory(denoise, CosinePath(), ddpm, uniform_grid(5), clues, noise))
+    walk = whole[first - 1].walk[rows]
+    rest = list(trajectory(denoise, CosinePath(), ddpm, uniform_grid(5), clues[rows], noise[rows], walk))
+    assert [(a.step, a.t) for a in rest] == [(b.step, b.t) for b in whole[first:]]
+    for ours, theirs in zip(rest, whole[first:], strict=True):
+        assert torch.equal(ours.x, theirs.x[rows])
+        assert torch.equal(ours.x0_hat, theirs.x0_hat[rows])
+
+
+def test_a_snapshot_and_a_walk_cannot_be_changed_under_ones_hands() -> None:
+    snapshot = next(trajectory(Recorder(), CosinePath(), ddpm, uniform_grid(2), some_clues(2), Noise.first(0, 2)))
+    for value in (snapshot, snapshot.walk):
+        with pytest.raises(FrozenInstanceError):
+            value.x = torch.zeros(2, *SHAPE)  # pyright: ignore
+
+
+def test_a_network_that_is_ahead_is_told_an_earlier_time_but_none_below_zero() -> None:
+    asked: list[tuple[float, tuple[Tensor, ...]]] = []
+    network = ahead_of(lambda x, t, *memory: asked.append((float(t), memory)) or x, 0.25)
+    for t in (1.0, 0.5, 0.25, 0.1, 0.0):
+        network(torch.zeros(1, 1, 1), torch.full((1, 1, 1), t))
+    assert [time for time, _ in asked] == [0.75, 0.25, 0, 0, 0]
+    memory = torch.ones(1)
+    network(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), memory)
+    assert asked[-1][1][0] is memory
 
 
 @pytest.mark.parametrize("rule", [ddpm, ddim, tweedie])
@@ -170,6 +246,46 @@ def test_a_sampler_that_diverges_by_itself_is_no_fault_of_the_network() -> None:
     assert not x.isfinite().all()
 
 
+def test_a_state_beyond_a_million_is_the_samplers_fault_and_not_the_networks() -> None:
+    for size, says in ((1e6, "the network's prediction is not finite at step 7"), (1e6 + 0.5, "diverged at step 7")):
+        with pytest.raises(LetgoError, match=says):
+            refuse_nan(torch.tensor([[[-size, 1.0]]], dtype=torch.float64), math.nan, 7)
+    refuse_nan(torch.tensor([[[math.inf]]]), math.nan, 7)  # it has diverged already, and goes on as it likes
+    refuse_nan(torch.tensor([[[2e6]]]), 3e6, 7)
+
+
+def test_an_implausible_answer_is_told_once_with_its_step() -> None:
+    """Only from step 3 of 4 on, at t = .5: alpha is cos(pi / 4) = .71 there."""
+
+    def denoise(x_t: Tensor, t: Tensor) -> Tensor:
+        return torch.full_like(x_t, 1234.0 if t < 0.6 else 0.5)
+
+    nothing = Clues.none(torch.zeros(2, *SHAPE))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in trajectory(denoise, CosinePath(), tweedie, uniform_grid(4), nothing, Noise.first(0, 2)):
+            pass
+    assert len(told) == 1
+    assert str(told[0].message).startswith("x0_hat reaches 1,234 at step 3, where alpha is 0.71: no data")
+
+
+def test_implausible_is_more_than_a_hundred_from_a_state_that_is_not() -> None:
+    def told(size: float, largest: float, path: GaussianPath | Absorbing | None = None) -> str | None:
+        x_t = torch.tensor([[[-size, 1.0]]])
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            said = warn_of_size(path or CosinePath(), x_t, largest, 5, torch.full((1, 1, 1), 1.0))
+        assert said == bool(found)
+        return str(found[0].message) if found else None
+
+    assert told(100.0, 100.0) is None
+    assert told(100.5, 1e4) is None
+    assert told(1.0, math.inf) is None  # which is no size but a fault
+    assert told(100.0, 100.5) is not None
+    assert "reaches 5,000 at step 5, where alpha is 0: " in str(told(1.0, 5e3))
+    assert "reaches 5,000 at step 5: " in str(told(1.0, 5e3, Absorbing()))
+
+
 def test_belief_is_the_log_probability_of_open_cells(path: GaussianPath) -> None:
     """A network that holds every board for equally likely, cell by cell: a closed form."""
     chances = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
@@ -182,10 +298,19 @@ def test_belief_is_the_log_probability_of_open_cells(path: GaussianPath) -> None
         asked.append((x_t, t))
         return chances.expand(len(x_t), 2, 3)
 
-    sure = belief(denoise, path, clues, board, Noise.first(0, 3))
+    noise = Noise.first(0, 3)
+    sure = belief(denoise, path, clues, board, noise)
     assert sure.tolist() == pytest.approx([math.log(0.5 * 0.8), math.log(0.1), math.log(0.2)])
-    assert [float(t) for _, t in asked] == pytest.approx(BELIEF_TIMES)
-    for x_t, _ in asked:
-        assert torch.equal(x_t[clues.given], board[clues.given])
-        assert not torch.equal(x_t, board)
-    assert len({x_t[0, 0, 0].item() for x_t, _ in asked}) == len(BELIEF_TIMES)  # new noise for each
+    assert [float(t) for _, t in asked] == pytest.approx([0.05, 0.1, 0.15, 0.2] * 2)  # marks were found with these
+    for draw, (x_t, t) in enumerate(asked, start=1):  # noise of step 0 is that of x_T
+        noised = path.alpha(t) * board + path.beta(t) * noise.normal(draw, START, 2, 3)
+        assert_close(x_t, torch.where(clues.given[..., None], board, noised))
+
+
+def test_belief_is_never_above_0_nor_below_a_ten_thousandth_and_keeps_no_gradient() -> None:
+    """A network may answer more than 1 or less than 0 for the symbol of a cell."""
+    answers = torch.tensor([[1.7, 0.0], [0.0, 0.4], [-0.3, 0.2]], requires_grad=True)
+    board = torch.tensor([1.0, 0.0]).expand(3, 1, 2)
+    sure = belief(lambda x, t: answers[:, None], CosinePath(), Clues.none(board), board, Noise.first(0, 3))
+    assert sure.tolist() == pytest.approx([0, math.log(1e-4), math.log(1e-4)])
+    assert not sure.requires_grad

@@ -14,10 +14,23 @@ import torch
 from letgo import tune as tuning
 from letgo.cli import main
 from letgo.data.source import source_of
+from letgo.errors import LetgoError
 from letgo.runs import Run, load_weights, locate, locked, save_weights
-from letgo.solver import load
+from letgo.solver import Solver, load
 from letgo.tasks import Problem
-from letgo.tune import LONG_SIGMAS, SIGMAS, TAU_STARTS, advice, best_of, tune
+from letgo.tune import (
+    LONG_SIGMAS,
+    SIGMAS,
+    TAU_STARTS,
+    advice,
+    best_of,
+    check_count,
+    find_sure,
+    grid_of,
+    pick_checkpoint,
+    together,
+    tune,
+)
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
 TUNE = ["--count", "20", "--steps", "20", "--device", "cpu", "--quiet"]
@@ -137,6 +150,187 @@ def test_the_best_mean_over_folds_wins_not_the_best_fold_nor_the_first(monkeypat
     assert table["grid"][0]["folds"] == [1, 0, 0, 0, 0]
 
 
+def blank(count: int) -> Problem:
+    return Problem(torch.zeros(count, 16, dtype=torch.long), torch.zeros(count, 16, dtype=torch.bool))
+
+
+@pytest.mark.fast
+def test_default_grids_are_even() -> None:
+    """EM from .05 to .35 by .05, and from .06 to .26 by .04; EM decay by factors of sqrt 2 up to 14 and 28, rounded,
+    but for the two below the paper's 7; and tau_start by .1."""
+    assert SIGMAS["em"] == pytest.approx([0.05 * i for i in range(1, 8)])
+    assert LONG_SIGMAS["em"] == pytest.approx([0.06 + 0.04 * i for i in range(6)])
+    assert SIGMAS["em-decay"] == (3, 5, *(round(7 * 2 ** (i / 2)) for i in range(3)))
+    assert LONG_SIGMAS["em-decay"] == tuple(round(7 * 2 ** (i / 2)) for i in range(5))
+    assert pytest.approx([0.6, 0.7, 0.8]) == TAU_STARTS
+
+
+@pytest.mark.fast
+def test_the_grid_has_every_pair_of_settings_the_smaller_sigma_first() -> None:
+    """Of the long grids from 500 steps on: Sudoku-Extreme has 1000, the others 200 or fewer."""
+    solver = load("sudoku-mini")
+
+    def pairs(rule: str, **options: Any) -> list[tuple[float | None, float | None]]:
+        samplers = grid_of(solver, rule, **options)
+        assert {(s.rule, s.steps) for s in samplers} == {(rule, options.get("steps") or solver.config.sample_steps)}
+        return [(s.sigma, s.tau_start) for s in samplers]
+
+    for steps, sigmas in ((None, SIGMAS), (499, SIGMAS), (500, LONG_SIGMAS)):
+        assert pairs("em", steps=steps) == [(sigma, None) for sigma in sigmas["em"]]
+        assert pairs("em-decay", steps=steps) == [(sigma, tau) for sigma in sigmas["em-decay"] for tau in TAU_STARTS]
+    assert pairs("em", sigmas=(0.5, 0.1), tau_starts=(0.2,), steps=3) == [(0.1, None), (0.5, None)]
+    assert pairs("em-decay", sigmas=(9.0, 2.0), tau_starts=(0.9, 0.3)) == [(2, 0.9), (2, 0.3), (9, 0.9), (9, 0.3)]
+
+
+@pytest.mark.fast
+def test_folds_of_uneven_size_count_alike_and_progress_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eleven boards the first fold has three, the others two; 1/3 in one of five folds is .0667."""
+
+    def valid(solver: Solver, problem: Problem, sampler: Any, seed: int, batch: int, told: Any) -> torch.Tensor:
+        asked.append((seed, batch))
+        for done in (0, 4, 11):
+            told(done, 11)
+        return torch.tensor([1.0] + [0.0] * 10) if sampler.sigma == 0.1 else torch.zeros(11)
+
+    asked, said = [], []
+    monkeypatch.setattr(tuning, "_valid", valid)
+    solver = load("sudoku-mini")
+    samplers = [solver.sampler("em", 5, sigma=sigma) for sigma in (0.2, 0.1)]
+    found = tune(solver, blank(11), samplers, seed=3, batch=7, progress=lambda done, total: said.append((done, total)))
+    assert asked == [(3, 7)] * 2
+    assert said == [(0, 2), (4 / 11, 2), (1, 2), (1, 2), (1 + 4 / 11, 2), (2, 2)]
+    assert found == {
+        "rule": "em",
+        "best": {"sigma": 0.1, "tau_start": None, "validity": 0.0667},
+        "count": 11,
+        "folds": 5,
+        "steps": 5,
+        "seed": 3,
+        "grid": [
+            {"sigma": 0.2, "tau_start": None, "validity": 0.0, "folds": [0.0] * 5},
+            {"sigma": 0.1, "tau_start": None, "validity": 0.0667, "folds": pytest.approx([1 / 3, 0, 0, 0, 0])},
+        ],
+        "torch": torch.__version__,
+    }
+    monkeypatch.setattr(tuning, "_valid", lambda *inputs: asked.append(inputs[3:]) or torch.zeros(11))
+    assert tune(solver, blank(11), samplers[:1])["seed"] == 0
+    assert asked[-1] == (0, None, None)
+
+
+@pytest.mark.fast
+def test_five_folds_need_five_instances() -> None:
+    check_count(blank(5))
+    with pytest.raises(LetgoError, match="5 folds need 5 instances or more, got 4; give a larger --count"):
+        check_count(blank(4))
+
+
+@pytest.mark.fast
+def test_several_tables_become_one_with_the_mean_of_their_rows() -> None:
+    """Three runs: (.1 + .2 + .2) / 3 = .1667, (.5 + 0 + 0) / 3 is the same, and the first of equals wins."""
+    shares = {0.1: (0.0, 0.0, 0.4), 0.2: (0.1, 0.2, 0.2), 0.3: (0.5, 0.0, 0.0)}
+    tables = [
+        {"rule": "em", "seed": run, "grid": [
+            {"sigma": sigma, "tau_start": None, "validity": each[run], "folds": [each[run], run]}
+            for sigma, each in shares.items()
+        ]}
+        for run in range(3)
+    ]  # fmt: skip
+    found = together(tables)
+    assert [row["validity"] for row in found["grid"]] == [0.1333, 0.1667, 0.1667]
+    assert found["best"] == {"sigma": 0.2, "tau_start": None, "validity": 0.1667}
+    assert found["grid"][1]["folds"] == [0.1, 0, 0.2, 1, 0.2, 2]
+    assert (found["rule"], found["seed"]) == ("em", 0)
+    tables[1]["grid"].pop()  # no row may be left out in silence
+    with pytest.raises(ValueError, match="shorter"):
+        together(tables)
+
+
+class Judged:
+    """Boards of one's own, right ones first, and their likelihoods in the place of a solver's."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, right: list[float], wrong: list[float]) -> None:
+        self.solver, likelihood = load("sudoku-mini"), torch.tensor(right + wrong)
+        self.asked: list[Any] = []
+        board = torch.tensor([int(symbol) for symbol in "0123230110323210"])
+        boards = torch.cat([board.expand(len(right), 16), torch.zeros(len(wrong), 16, dtype=torch.long)])
+        patch.setattr(self.solver, "sample", lambda *inputs, **more: self.asked.append((inputs[2:], more)))
+        patch.setattr(self.solver, "read", lambda x, problem: boards)
+        patch.setattr(self.solver, "self_likelihood", lambda *inputs: self.asked.append(inputs[2:]) or likelihood)
+        self.count = len(likelihood)
+
+    def find(self, **more: Any) -> dict[str, Any]:
+        return find_sure(self.solver, blank(self.count), self.solver.sampler("tweedie", 5), **more)
+
+
+@pytest.mark.fast
+def test_the_mark_is_the_geometric_mean_of_a_tenth_of_the_right_and_the_best_of_the_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Right boards at -1, -2, ... -21: the tenth from below is -19. Wrong ones at -76 and below: sqrt(19 * 76) = 38."""
+    judged = Judged(monkeypatch, [-float(i) for i in range(1, 22)], [-76.0 - i for i in range(21)])
+    found = judged.find(seed=4, batch=8)
+    assert found == {
+        "best": {"sure": pytest.approx(-38)},
+        "right": {"count": 21, "tenth": -19.0, "least": -21.0},
+        "wrong": {"count": 21, "most": -76.0, "median": -86.0},
+        "rule": "tweedie",
+        "steps": 5,
+        "count": 42,
+        "seed": 4,
+        "torch": torch.__version__,
+    }
+    assert judged.asked == [((4,), {"batch": 8}), (4, 8)]
+    judged.find()
+    assert judged.asked[2:] == [((0,), {"batch": None}), (0, None)]
+
+
+@pytest.mark.fast
+def test_there_is_no_mark_where_right_and_wrong_overlap_or_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Judged(monkeypatch, [-2.0] * 20, [-2.0] * 20).find()["best"] == {"sure": None}
+    assert Judged(monkeypatch, [-3.0] * 20, [-2.0] * 20).find()["best"] == {"sure": None}
+    certain = Judged(monkeypatch, [0.0] * 20, [-10.0] * 20).find()["best"]  # as if it were -1/1000
+    assert certain == {"sure": pytest.approx(-0.1)}
+    for right, wrong in ((19, 40), (40, 19)):
+        with pytest.raises(LetgoError, match=f"{right} right and {wrong} wrong boards are too few .*20 of each"):
+            Judged(monkeypatch, [-1.0] * right, [-2.0] * wrong).find()
+
+
+@pytest.mark.fast
+def test_candidates_are_measured_one_by_one_by_euler_and_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 of 3 boards against 1: led by .33, where the first has a standard error of sqrt(1/3 * 2/3 / 3) = .27."""
+
+    def valid(solver: Solver, problem: Problem, sampler: Any, seed: int, batch: int, told: Any) -> torch.Tensor:
+        asked.append((sampler.rule, sampler.steps, seed, batch))
+        if told:
+            told(1, 4)
+            told(4, 4)
+        return torch.tensor([1.0, 0.0, 0.0] if len(asked) % 2 else [1.0, 1.0, 0.0])
+
+    asked, said, run, solver = [], [], object.__new__(Run), load("sudoku-mini")
+    monkeypatch.setattr(tuning, "_valid", valid)
+    monkeypatch.setattr(Run, "network", lambda self, step, kind: solver.network)
+    candidates = [(20, "ema"), (10, "raw")]
+    more = {"steps": 6, "seed": 3, "batch": 9, "progress": lambda done, total: said.append((done, total))}
+    found = pick_checkpoint(run, candidates, lambda network: solver, blank(3), **more)
+    assert found == {
+        "step": 10,
+        "weights": "raw",
+        "validity": 0.6667,
+        "rule": "euler",
+        "count": 3,
+        "seed": 3,
+        "scores": [
+            {"step": 20, "weights": "ema", "validity": 0.3333},
+            {"step": 10, "weights": "raw", "validity": 0.6667},
+        ],
+    }
+    assert asked == [("euler", 6, 3, 9)] * 2
+    assert said == [(0.25, 2), (1, 2), (1.25, 2), (2, 2)]
+    assert pick_checkpoint(run, candidates[:1], lambda network: solver, blank(3))["seed"] == 0
+    assert asked[-1] == ("euler", solver.config.sample_steps, 0, None)
+
+
+@pytest.mark.fast
 def test_a_checkpoint_must_lead_by_more_than_a_standard_error() -> None:
     """Of a share p of n boards it is sqrt(p (1 - p) / n): .05 at a half of 100, .005 of 10,000."""
     assert best_of([0.5, 0.54], 100) == 0
@@ -145,8 +339,11 @@ def test_a_checkpoint_must_lead_by_more_than_a_standard_error() -> None:
     assert best_of([0.5, 0.504], 10_000) == 0
     assert best_of([0.5, 0.9, 0.7], 100) == 1
     assert best_of([0.0, 0.01], 100) == 0  # none of 100: the error of one board
+    assert best_of([0.0, 0.02], 100) == 1
+    assert best_of([1.0, 0.5], 100) == 0
 
 
+@pytest.mark.fast
 def test_settings_at_the_edge_of_the_grid_are_named() -> None:
     def said(sigma: float, tau: float | None, validity: float = 0.5) -> str:
         taus = (None,) if tau is None else (0.6, 0.7, 0.8)
@@ -157,6 +354,7 @@ def test_settings_at_the_edge_of_the_grid_are_named() -> None:
     assert said(7.0, None) == "sigma 7 is the largest that was tried; others may do better: --sigmas"
     both = "sigma 3 is the least that was tried; tau_start 0.6 is the least that was tried; others may do better: "
     assert said(3.0, 0.6) == f"{both}--sigmas, --tau-starts"
+    assert said(5.0, 0.8) == "tau_start 0.8 is the largest that was tried; others may do better: --tau-starts"
     assert said(3.0, 0.6, validity=0.0) == "no setting gave a valid board; train longer, or sample with more --steps"
 
 

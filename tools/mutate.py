@@ -5,11 +5,14 @@
 
 Prints what survives as a diff, then the score of each module. Nothing on the disk is changed: a forked process reads
 the changed source in place of the file's. Left out: changes of annotations alone, and operators but the nearest.
+With `--noticed FILE` what a test has noticed is written there and not tried again, so that a run that was stopped goes
+on, and new tests are tried on survivors alone. A test that is weakened or removed asks for a new file.
 """
 
 import argparse
 import ast
 import difflib
+import hashlib
 import importlib.machinery
 import os
 import signal
@@ -69,6 +72,14 @@ def mutants(source: str) -> Iterator[str]:
                 yield changed
 
 
+class QuickFirst:
+    """Tests marked as fast come first: the first that fails ends the run."""
+
+    @staticmethod
+    def pytest_collection_modifyitems(items: list) -> None:
+        items.sort(key=lambda item: item.get_closest_marker("fast") is None)
+
+
 def notices(file: Path, changed: str, tests: list[str], seconds: int) -> bool:
     """Whether a test fails, or does not end, in a process that reads `changed` for that file."""
     if (pid := os.fork()) == 0:
@@ -90,7 +101,7 @@ def notices(file: Path, changed: str, tests: list[str], seconds: int) -> bool:
         import pytest
 
         flags = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--hypothesis-seed=0"]
-        os._exit(int(pytest.main([*flags, *tests])) != 0)
+        os._exit(int(pytest.main([*flags, *tests], plugins=[QuickFirst()])) != 0)
     return os.waitpid(pid, 0)[1] != 0
 
 
@@ -99,7 +110,9 @@ def main() -> None:
     parser.add_argument("modules", nargs="+", choices=[*TESTS], metavar="MODULE", help=", ".join(TESTS))
     parser.add_argument("--seconds", type=int, default=300, help="a test run that takes longer has noticed something")
     parser.add_argument("--part", default="0/1", help="I/N: every Nth mutant, from the Ith")
+    parser.add_argument("--noticed", type=Path, help="a file of what has been noticed, read and added to")
     options = parser.parse_args()
+    known = set(options.noticed.read_text().split()) if options.noticed and options.noticed.exists() else set()
     import hypothesis  # what is imported here, before letgo, is shared by all forked processes
     import pytest  # noqa: F401
     import scipy.stats  # noqa: F401
@@ -117,8 +130,12 @@ def main() -> None:
         for number, changed in enumerate(mutants(source)):
             if number % parts != part:
                 continue
-            if notices(file, changed, tests, options.seconds):
+            key = hashlib.sha256(f"{module}\n{changed}".encode()).hexdigest()
+            if key in known or notices(file, changed, tests, options.seconds):
                 noticed += 1
+                if options.noticed and key not in known:
+                    with options.noticed.open("a") as log:
+                        log.write(key + "\n")
                 continue
             survived += 1
             lines = difflib.unified_diff(

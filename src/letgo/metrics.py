@@ -82,7 +82,7 @@ def coverage(
 def board_keys(boards: Symbols, symbols: int) -> Int[Tensor, "batch"]:
     """Return each board as one number, its cells the digits: millions of boards are compared at 8 bytes each."""
     cells = boards.shape[1]
-    if symbols**cells >= 2**63:
+    if symbols**cells > 2**63:
         raise LetgoError(f"boards of {cells} cells with {symbols} symbols do not fit a 63-bit key")
     places = torch.tensor([symbols**i for i in range(cells)], dtype=torch.long, device=boards.device)
     return (boards.long() * places).sum(1)

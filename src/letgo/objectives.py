@@ -52,12 +52,13 @@ class Objective(Protocol):
 
 
 def averaged(terms: Mapping[str, Tensor], weights: Mapping[str, float], models: int = 1) -> dict[str, Tensor]:
-    """Average every term per model, and add the means up to the `loss`. Minimising the sum of all models' losses
-    gives each model the gradient that it would have alone."""
+    """Average every term per model, and add the means up to the `loss`, whatever the terms are called. Minimising the
+    sum of all models' losses gives each model the gradient that it would have alone."""
     means = {}
     for name, term in terms.items():
         means[name] = term.unflatten(0, (-1, models)).mean((0, *range(2, term.ndim + 1)))
-    return {"loss": reduce(torch.add, [weights[name] * mean for name, mean in means.items()]), **means}
+    total = {"loss": reduce(torch.add, [weights[name] * mean for name, mean in means.items()])}
+    return total | means | total
 
 
 def squares(x0_hat: State, x0: State) -> State:
@@ -217,7 +218,7 @@ class CrossEntropy:
         wanted, given = (torch.cat([part, part[:rows]])[:, None] for part in (batch.symbols, clues.given))
         likely = logits.log_softmax(-1).gather(-1, wanted[..., None].expand(*logits.shape[:-1], 1))[..., 0]
         terms = torch.where(given, 0.0, -likely)
-        return {"recovery": terms[: len(x0)], "simple": terms[len(x0) :] if rows else torch.zeros_like(terms[:1])}
+        return {"recovery": terms[: len(x0)], "simple": terms[len(x0) :] if rows else torch.zeros_like(terms)}
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,6 @@ def trajectory(
         yield Snapshot(i + 1, reached, walk.x, x0_hat, walk.memory)
 
 
-@torch.no_grad()
 def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch"]:
     """The network's self-likelihood of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
 

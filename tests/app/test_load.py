@@ -370,3 +370,23 @@ def test_one_bad_card_is_named_and_the_rest_served(tmp_path):
     assert catalog.failed.keys() == {folder for folder, _ in folders}
     assert all(file in catalog.failed[folder] for folder, file in folders)
     assert [*catalog.cards] == shipped()
+
+
+def test_the_command_names_a_bad_model_and_goes_on_with_the_rest(tmp_path, capsys):
+    """A name that leads nowhere is a slip of the pen, and if no model that was asked for is left, none is offered."""
+    from letgo.cli.app import check_models
+    from letgo.errors import LetgoError
+
+    bad = tmp_path / "bad"
+    shutil.copytree(Path(letgo.__file__).parent / "shipped" / "sudoku-mini", bad)
+    (bad / "card.json").write_text("[]")
+    check_models(["sudoku-mini", str(bad)])
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"letgo: {bad / 'card.json'} ")
+    assert said.endswith("; the other models are served")
+    check_models([])
+    assert capsys.readouterr().err == ""
+    with pytest.raises(LetgoError, match=r"card\.json"):
+        check_models([str(bad)])
+    with pytest.raises(LetgoError, match="unknown model or run folder"):
+        check_models(["sudoku-mini", str(tmp_path / "nothing")])

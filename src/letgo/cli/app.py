@@ -43,11 +43,9 @@ def run(args: argparse.Namespace) -> int:
         raise LetgoError(f"the page needs fastapi and uvicorn ({error}); pip install fastapi uvicorn") from None
     if args.model or args.device != "cpu":  # what is broken is said now, not to whoever opens the page
         from letgo.machine import pick_device
-        from letgo.runs import load_model
 
         pick_device(args.device)
-        for model in args.model or []:
-            load_model(model)
+        check_models(args.model or [])
     listener = listen(args.host, args.port)
     port = listener.getsockname()[1]
     app = create_app(args.model or [], args.device, args.queue, args.host, args.allow_host or [])
@@ -62,6 +60,24 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends
         polite(server, app.state.held.hang_up).run(sockets=[listener])
     return 0
+
+
+def check_models(models: list[str]) -> None:
+    """Name every model that cannot be read; the rest is served. A wrong name is refused, and so is a rest of none."""
+    from letgo.runs import load_model, locate
+
+    for model in models:
+        locate(model)
+    faults: list[LetgoError] = []
+    for model in models:
+        try:
+            load_model(model)
+        except LetgoError as error:
+            faults.append(error)
+    if models and len(faults) == len(models):
+        raise faults[0]
+    for fault in faults:
+        print(f"letgo: {fault}; the other models are served", file=sys.stderr, flush=True)
 
 
 def shown_address(host: str, port: int) -> str:

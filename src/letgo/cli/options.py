@@ -38,11 +38,13 @@ class Parser(argparse.ArgumentParser):
 
 def at_least(least: int, most: int | None = None, what: str = "whole number") -> Callable[[str], int]:
     """Return the type of an option that is a whole number."""
-    span = f"from {least}" if most is None else f"from {least} to {most}"
+    largest = most or MOST
 
     def whole_number(text: str) -> int:
-        plain = len(text) <= 20 and text.removeprefix("-").isdecimal()
-        if not plain or not least <= int(text) <= (most or MOST):
+        plain = text.removeprefix("-").isdecimal()
+        if not plain or len(text) > 20 or not least <= int(text) <= largest:
+            large = text.isdecimal() and (len(text) > 20 or int(text) > largest)
+            span = f"from {least} to {largest}" if large or most else f"from {least}"  # MOST is told where it matters
             raise argparse.ArgumentTypeError(f"expected a {what} {span}, got '{text[:40]}'")
         return int(text)
 

@@ -23,6 +23,7 @@ from letgo.config import Config
 from letgo.engines import supported
 from letgo.engines.cuda import captured, many_builds
 from letgo.errors import LetgoError, unknown
+from letgo.machine import refuse_beyond_memory
 from letgo.objectives import Batch, Objective, averaged
 from letgo.paths import Path
 from letgo.pinning import Clues
@@ -165,6 +166,9 @@ class Trainer:
                 f"{self.team.size} processes cannot share a batch of {models} x {recipe.batch}; give one seed, and a "
                 "--batch that they divide"
             )
+        if device.type == "cpu":  # others refuse at once by themselves; five states are the least of a step
+            each = 5 * 4 * data.boards.shape[-1] * codec.dim
+            refuse_beyond_memory(models * recipe.batch, each, "boards of a batch")
         fused = uses_fused_blocks(networks[-1], self.precision, device, fast)
         fast = cuda if fast is None else fast
         fast = fast and self.team.size == 1
