@@ -48,9 +48,9 @@ MASKED = ({"rule": "ancestral"}, {"rule": "remask"})
 TRAININGS = ({"rule": "ddpm"}, {"rule": "ddpm", "model": "sudoku"})
 CHOSEN = [
     Chosen("Sudoku: two samplers", "sudoku-baseline", "21"),
-    Chosen("Sudoku: without and with self-correction, both DDPM", "sudoku-baseline", "21", sides=TRAININGS, seed=-1),
-    Chosen("AI Escargot, a hard Sudoku, until the network is sure", LOOPED, "test", 9, ESCARGOT, sure=24),
-    Chosen("Masked diffusion: 4x4 Sudoku, two ways to unmask", "sudoku-mini-d3pm", "4", sides=MASKED, seed=-1),
+    Chosen("Self-correction: both sides DDPM", "sudoku-baseline", "21", sides=TRAININGS, seed=-1),
+    Chosen("AI Escargot, until it is sure", LOOPED, "test", 9, ESCARGOT, sure=24),
+    Chosen("Masked diffusion: two decoders", "sudoku-mini-d3pm", "4", sides=MASKED, seed=-1),
     Chosen("Latin square from nothing", "latin-baseline", "gen", puzzle="nothing"),
     Chosen("14 queens", "queens-baseline", "random", seed=3),
     Chosen("Graph connectivity", "connectivity-ired-baseline", "12"),

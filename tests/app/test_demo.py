@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def test_the_demo_computes_what_the_library_computes(browser):
     from letgo.tasks.sudoku_search import all_boards
 
     task, path, codec, steps = Sudoku(box=2), CosinePath(), OneHot(4), 40
-    problem, noise = task.parse("1.....4..4.....2"), Noise.first(5, 1)
+    problem, noise = task.parse(".1..3......2..3."), Noise.first(5, 1)
     clues = Clues(codec.encode(problem.solution), problem.given)
     exact = ExactDenoiser(codec.encode(all_boards(2)).double(), path)
     drawn = [noise.normal(step, 1 if step else 0, 16, 4).flatten().tolist() for step in range(steps + 1)]
@@ -45,6 +46,32 @@ def test_the_demo_computes_what_the_library_computes(browser):
                 told, moved = page.evaluate(once, [rule, before.x.flatten().tolist(), t, s, drawn[after.step]])
                 torch.testing.assert_close(torch.tensor(told, dtype=torch.double), mean.flatten(), atol=1e-5, rtol=0)
                 torch.testing.assert_close(torch.tensor(moved, dtype=torch.float), after.x.flatten(), atol=1e-5, rtol=0)
+
+
+def test_the_demo_tells_the_story(browser):
+    """Its puzzle has solutions, its first seed shows the gap, and a hundred seeds say how typical that is."""
+    from pages import sees, watched
+
+    from letgo.tasks.sudoku import Sudoku
+
+    with watched(browser, reduced_motion="reduce") as page:
+        page.goto(DEMO.as_uri())
+        task, puzzle = Sudoku(box=2), page.input_value("#puzzle")
+        found = task.solutions(task.parse(puzzle), 300, 5.0)
+        assert found is not None
+        assert len(found) > 0
+        sees(page, "#fits", f"{len(found)} of the 288 boards fit this puzzle.")
+        sees(page, "#told-0", re.compile("Broken, [0-9]+ changes of mind"))
+        sees(page, "#told-1", re.compile("A valid board, [0-9]+ changes of mind"))
+        cell = page.locator("#board-0 td").first.bounding_box()
+        assert abs(cell["width"] - cell["height"]) < 3
         page.click("#many")
-        page.wait_for_timeout(1500)
-        assert "of" in page.inner_text("#status")
+        sees(page, "#status", re.compile(r"^DDPM \d+ of 100, Tweedie reprojection \d+ of 100 valid"))
+        ddpm, tweedie = map(int, re.findall(r"(\d+) of 100", page.inner_text("#status")))
+        assert 5 < ddpm < 35  # the library's share is about .18, and .78
+        assert 60 < tweedie < 95
+        page.fill("#puzzle", "1.....4..4.....2")
+        sees(page, "#fits", "None of the 288 boards fits: no sampler can end in a valid board.")
+        page.fill("#puzzle", "12")
+        sees(page, "#fits", re.compile("Sixteen cells are needed"))
+        assert page.locator("#run").is_disabled()

@@ -268,9 +268,13 @@ def test_a_task_of_ones_own_is_played_beside_the_others(browser, coins: Path, co
         run(page)
         for board in boards(page):
             assert re.fullmatch(r"row 1: H [HT] [HT] T", board)
-        page.click("#random")
-        sees(page, "#puzzle-message", "0 clues.")
-        assert page.input_value("#puzzle") == "...."  # of the task's first regime
+        for _ in range(3):  # its first regime is to generate from nothing, which is no puzzle
+            page.click("#random")
+            sees(page, "#puzzle-message", re.compile("[123] clues?"))
+            assert re.fullmatch("[HT.]{4}", page.input_value("#puzzle"))
+            assert re.search("[HT]", page.input_value("#puzzle"))
+            page.fill("#puzzle", "....")
+            sees(page, "#puzzle-message", "0 clues.")
         page.click("#editor [data-cell='2']")
         page.keyboard.press("t")
         assert page.input_value("#puzzle") == "..T."

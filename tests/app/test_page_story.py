@@ -232,7 +232,7 @@ def test_chosen_examples_two_models_and_many_puzzles(browser, plain):
         sees(page, "#puzzle-message", "21 clues.")
         page.fill("#speed", "9")
         titles = [option.inner_text() for option in page.locator("#chosen option").all()[1:]]
-        tasks = ("Sudoku: two samplers", "Latin", "queens", "Graph", "Maze", "self-correction", "Masked", "sure")
+        tasks = ("Sudoku: two samplers", "Latin", "queens", "Graph", "Maze", "Self-correction", "Masked", "sure")
         assert all(any(task in title for title in titles) for task in tasks)
         for title in [t for t in titles if any(name in t for name in ("Latin", "queens", "Masked"))]:
             page.select_option("#chosen", title)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_SYMBOLS = 36  # a frame writes a cell as one digit of base 36
 OBJECTIVES = {"simple": "Plain training", "self-correction": "Self-correction training", "masked": "Masked diffusion"}
+NOTHING = "gen"  # the regime without clues
+FEW = 8  # puzzles of which one is likely to have a clue
 USUAL = ("ddpm", "tweedie")  # the two rules that the page compares at first
 
 
@@ -143,14 +145,21 @@ def regime(source: Source) -> Regime:
     return Regime(named=[], fewest=fewest, most=most, usual=usual)
 
 
+def puzzling(source: Source) -> str:
+    """The regime of random puzzles: the source's usual one, or where that gives no clues the first that does."""
+    return source.usual if source.usual != NOTHING else next((r for r in source.regimes if r != NOTHING), "train")
+
+
 def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
-    """The first test instance of a seed, without its answer."""
+    """The first test instance of a seed, without its answer; where no regime is named, of a few the first with a clue."""
     from letgo.data.source import source_of
 
     source = source_of(task)
-    problem = source.draw("test", regime or source.usual, 1, seed)
+    few = FEW if regime is None and source.usual == NOTHING else 1
+    problem = source.draw("test", regime or puzzling(source), few, seed)
     _refuse_large(problem)
-    return task.format_clues(problem)[0]
+    first = int(problem.given.any(dim=1).byte().argmax())
+    return task.format_clues(problem[first : first + 1])[0]
 
 
 def random_puzzles(task: Task, regime: str | None, count: int, seed: int) -> Problem:
@@ -166,7 +175,7 @@ def random_puzzles(task: Task, regime: str | None, count: int, seed: int) -> Pro
         and int(regime) ** 2 > limits.MAX_CELLS
     ):
         raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
-    problem = source.draw("test", regime or source.usual, count, seed)
+    problem = source.draw("test", regime or puzzling(source), count, seed)
     _refuse_large(problem)
     return Problem(problem.solution * problem.given, problem.given, problem.context)
 

@@ -50,6 +50,12 @@ function canvas(width, height = width) {
   return el("svg", { viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "img" });
 }
 
+/** Shows the frame around the cell that is followed, at the place that `at` says; hides it where there is none. */
+function pointTo(frame, cell, at) {
+  frame.setAttribute("display", cell == null ? "none" : "inline");
+  if (cell != null) frame.setAttribute("transform", `translate(${at(cell).join(" ")})`);
+}
+
 function gridBoard(model, puzzle) {
   const unit = 40, { rows: height, columns, box } = model, svg = canvas(columns * unit, height * unit), given = clues(model, puzzle);
   const longest = Math.max(...Array.from(model.letters, (text) => text.length));
@@ -83,7 +89,7 @@ function gridBoard(model, puzzle) {
     });
   }
   function draw(frame, view, more) {
-    const key = shown(view), { cell: followed = null, marked = [] } = more ?? {};
+    const key = shown(view), { cell: followed, marked = [] } = more ?? {};
     cells.forEach((cell, i) => {
       const { group, symbol, ghost, hatch } = cell, clue = given[i] ?? null, hidden = isMasked(model, frame, key, i);
       hatch.setAttribute("display", hidden ? "inline" : "none");
@@ -95,15 +101,14 @@ function gridBoard(model, puzzle) {
         return;
       }
       const bad = frame[key + "bad"][i] ? " bad" : "";
-      dress(group, hidden ? "cell masked" : clue !== null ? `cell clue${bad}` : `cell ${look(frame, view, i, more)}`);
-      const open = view === "marks" && clue === null && more?.chances ? more.chances.subarray(i * model.letters.length, (i + 1) * model.letters.length) : null;
-      const sure = open && Math.max(...open) > 230;
-      say(symbol, hidden || (open && !sure) ? "" : letter(frame[key][i]));
+      const all = view === "marks" && clue === null && more?.chances ? more.chances.subarray(i * model.letters.length, (i + 1) * model.letters.length) : null;
+      const open = all && Math.max(...all) <= 230 ? all : null; // several symbols are considered: marks instead of one
+      dress(group, hidden ? "cell masked" : clue !== null ? `cell clue${bad}` : `cell ${look(frame, view, i, more)}${open ? " open" : ""}`);
+      say(symbol, hidden || open ? "" : letter(frame[key][i]));
       say(ghost, view === "both" && clue === null ? letter(frame.p[i]) : "");
-      if (cell.marks || open) pencil(cell, sure ? null : open);
+      if (cell.marks || open) pencil(cell, open);
     });
-    follow.setAttribute("display", followed === null ? "none" : "inline");
-    if (followed !== null) follow.setAttribute("transform", `translate(${(followed % columns) * unit + 2} ${Math.floor(followed / columns) * unit + 2})`);
+    pointTo(follow, followed, (cell) => [(cell % columns) * unit + 2, Math.floor(cell / columns) * unit + 2]);
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : given;
@@ -122,6 +127,7 @@ function queensBoard(model, puzzle) {
     el("rect", { class: `square ${(r + c) % 2 ? "dark" : "light"}`, x: c * unit, y: r * unit, width: unit, height: unit }, svg);
   }
   el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
+  const follow = el("rect", { class: "follow", x: 2, y: 2, width: side * unit - 4, height: unit - 4 }, svg); // a cell is a row
   const attacks = el("path", { class: "attack" }, svg);
   const queens = Array.from({ length: side }, (_, row) => {
     const group = el("g", {}, svg), ghost = el("g", {}, svg);
@@ -156,6 +162,7 @@ function queensBoard(model, puzzle) {
       const bad = (frame ? frame[key + "bad"][row] : more?.marked?.includes(row)) ? " bad" : "";
       dress(group, `queen ${clue !== null ? "clue" + bad : frame ? look(frame, view, row, more) : ""}`);
     });
+    pointTo(follow, more?.cell, (row) => [0, row * unit]);
   }
   const rows = (frame, view) => (frame ? frame[shown(view)] : given).map((c, r) =>
     `row ${r + 1}: ${c === null ? "no queen" : "queen at " + (model.letters[c] ?? "?")}`);
@@ -177,6 +184,7 @@ function mazeBoard(model, puzzle) {
     return { way, dot, end };
   });
   el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
+  const follow = el("rect", { class: "follow", x: -2, y: -2, width: unit + 4, height: unit + 4 }, svg);
   function draw(frame, view, more) {
     const key = shown(view);
     cells.forEach((cell, i) => {
@@ -186,6 +194,7 @@ function mazeBoard(model, puzzle) {
       dress(cell.way, `way${symbol === WAY ? " on" : symbol !== 1 ? " odd" : ""} ${frame ? look(frame, view, i, more) : ""}`);
       dress(cell.dot, view === "both" && frame && frame.p[i] === WAY ? "dot on" : "dot");
     });
+    pointTo(follow, more?.cell, (cell) => [(cell % side) * unit, Math.floor(cell / side) * unit]);
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : given;
@@ -222,6 +231,7 @@ function graphBoard(model, puzzle) {
     echoes.push([i, j, line(i, j, "echo", svg)]);
   }
   for (let i = 0; i < n; i++) for (let j = i + 1; j < n; j++) if (edges[i][j] === "1") line(i, j, "edge", svg);
+  const follow = el("path", { class: "follow" }, svg);
   const nodes = points.map(([x, y], i) => {
     const node = el("g", { class: "node", transform: `translate(${x} ${y})` }, svg);
     el("circle", { r: 15 }, node);
@@ -241,6 +251,8 @@ function graphBoard(model, puzzle) {
       dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} ${ink}${bad ? " bad" : ""}${flash}`);
     }
     for (const [i, j, node] of echoes) dress(node, frame && view === "both" && joined(frame.p, i, j) ? "echo on" : "echo");
+    const ring = ([x, y]) => `M${x - 20} ${y}a20 20 0 1 0 40 0a20 20 0 1 0 -40 0`, ends = more?.cell == null ? [] : [points[Math.floor(more.cell / n)], points[more.cell % n]];
+    follow.setAttribute("d", ends.length ? `${ends.map(ring).join("")}M${ends[0].join(" ")}L${ends[1].join(" ")}` : "");
     nodes.forEach((node, i) => dress(node, `node k${own[i] % 8}${frame && frame[key + "bad"][i * n + i] ? " bad" : ""}`));
   }
   function rows(frame, view) {

@@ -15,7 +15,7 @@ import { Until } from "./sure.js";
 import { card, state } from "./state.js";
 import * as story from "./story.js";
 import { Tour } from "./tour.js";
-import { broken, measured, sideName, verdict } from "./words.js";
+import { broken, measured, question, sideName, verdict } from "./words.js";
 
 const SIDES = [0, 1], CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const page = { examples: [], boards: [], drawn: null, sparks: [], check: null, version: 0, models: new Map(), recording: null, wanted: null, arrived: null };
@@ -56,6 +56,7 @@ const publish = () => history.replaceState(null, "", write(state.setting, state.
 function endRun() {
   state.run?.stream?.abort();
   state.run = state.cell = null;
+  byId("cell-row").value = byId("cell-column").value = "";
   tour.end();
   speak("");
   player.load(steps());
@@ -137,7 +138,8 @@ function renderRace() {
   byId("measured").textContent = page.examples.length ? measured(example, names) : "\u00a0"; // its lines are kept free until they come
   if (document.activeElement !== byId("chosen")) byId("chosen").value = example?.title ?? "";
   byId("race-vary").value = state.setting.vary;
-  byId("answer").textContent = told?.every(Boolean) ? `${names[0]} ${told[0]}; ${names[1]} ${told[1]}.` : "Run shows one seed; the race below shows how often each side ends in a valid board.";
+  byId("question").textContent = question(state.setting);
+  byId("answer").textContent = told?.every(Boolean) ? `${names[0]} ${told[0]}; ${names[1]} ${told[1]}.` : state.setting.sure ? "It looks at its own board again. Below that, as for every model: two samplers, side by side." : "Run shows one seed; the race below shows how often each side ends in a valid board.";
   renderCost();
 }
 
@@ -334,16 +336,25 @@ function follow(cell) {
   showStep(player.step, player.playing);
 }
 
+const CELL_HINTS = {
+  grid: "Click a cell of a board, or name it here, to see its probabilities over time:",
+  queens: "Click a row of a board, or name it here, to see where its queen may stand over time:",
+  graph: "Name two nodes to see how likely a path joins them, over time:",
+};
+
 async function renderCell() {
   const { run, cell, setting } = state, chosen = card(), holder = byId("cell-sides"), wants = cell !== null || setting.view === "marks";
   const queens = chosen.kind === "queens", columns = chosen.kind === "graph" ? setting.puzzle.split("/").length : chosen.columns;
   byId("cell-column-label").hidden = queens;
+  byId("cell-row-name").textContent = chosen.kind === "graph" ? "node" : "row";
+  byId("cell-column-name").textContent = chosen.kind === "graph" ? "and node" : "column";
+  byId("cell-hint").textContent = CELL_HINTS[chosen.kind] ?? CELL_HINTS.grid;
   for (const id of ["cell-row", "cell-column"]) byId(id).disabled = !run;
   byId("cell-row").max = chosen.kind === "graph" ? columns : chosen.rows;
   byId("cell-column").max = columns;
   byId("cell-none").hidden = cell === null;
   if (cell === null) holder.replaceChildren();
-  else if (![byId("cell-row"), byId("cell-column")].includes(document.activeElement)) {
+  if (cell !== null && ![byId("cell-row"), byId("cell-column")].includes(document.activeElement)) {
     byId("cell-row").value = queens ? cell + 1 : Math.floor(cell / columns) + 1;
     byId("cell-column").value = (cell % columns) + 1;
   }
@@ -429,12 +440,14 @@ function chooseExample(title) {
   if (!example) return;
   const { model, puzzle, sides, seed, sure } = example;
   state.undo = [];
-  change({ model, puzzle: puzzle ?? state.models.find((m) => m.name === model).example.puzzle, sides, seed, steps: null, vary: "seeds", race: null });
+  const chosen = state.models.find((m) => m.name === model);
+  change({ model, ...(chosen.masked !== card().masked && { view: null }), puzzle: puzzle ?? chosen.example.puzzle, sides, seed, steps: null, vary: "seeds", race: null });
   byId("seed").value = seed;
   byId("steps").value = steps();
   if (byId("stage").getBoundingClientRect().bottom < 300) byId("stage").scrollIntoView(); // where the form stands below the boards
   if (!sure) return start();
   until.start(sure);
+  byId("until").scrollIntoView({ block: "nearest" });
 }
 
 function listenToTheForm(on) {
@@ -481,7 +494,7 @@ function listenToTheStage(on) {
   on("tour-start", "click", () => { player.pause(); tour.start(state.run, state.check); });
   on("cell-row", "change", nameCell);
   on("cell-column", "change", nameCell);
-  on("cell-none", "click", () => { state.cell = null; renderRun(); });
+  on("cell-none", "click", () => { state.cell = null; byId("cell-row").value = byId("cell-column").value = ""; renderRun(); });
   on("to-setup", "click", () => { byId("setup").scrollIntoView(); });
   document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); byId("stage").focus(); }); // the hash is taken
   addEventListener("hashchange", () => {
@@ -531,10 +544,11 @@ function showStory() {
   const turn = (i) => {
     if (state.race !== race) return;
     for (const side of SIDES) race.take("result", results[side][i]);
-    if (i + 1 < race.count) { if (CALM.matches) turn(i + 1); else setTimeout(turn, 120, i + 1); } else race.take("done", {});
     race.share = (i + 1) / race.count;
     race.words = `Recorded: ${race.results} boards, seeds ${race.seed} to ${race.seed + race.count - 1}.`;
+    if (i + 1 === race.count) race.state = "done";
     renderRace();
+    if (i + 1 < race.count) { if (CALM.matches) turn(i + 1); else setTimeout(turn, 120, i + 1); }
   };
   turn(0);
   byId("race-count").value = race.count;

@@ -45,6 +45,8 @@ export class Run {
     else if (name === "done") this.state = "done";
   }
 
+  get cells() { return this.frames[0][0]?.p.length ?? this.card.cells; }
+
   get reached() { return Math.min(...this.frames.map((frames) => frames.length)); }
 
   /** The largest value of a curve, over both sides: they share a scale. */

@@ -14,17 +14,30 @@ export function broken(model, count) {
 /** A probability as the paper prints it: .31 */
 export const chance = (value) => value.toFixed(value < 1 && value >= 0.995 ? 3 : 2).replace(/^0/, "");
 
-export function place(model, cell) {
+/** Where a cell is, in words; of a graph with so many `cells` it is a pair of nodes. */
+export function place(model, cell, cells = model.cells) {
   if (model.kind === "queens") return `row ${cell + 1}`;
+  if (model.kind === "graph") { const n = Math.round(Math.sqrt(cells)); return `nodes ${Math.floor(cell / n) + 1} and ${(cell % n) + 1}`; }
   return `r${Math.floor(cell / model.columns) + 1}c${(cell % model.columns) + 1}`;
 }
 
-const letter = (model, symbol) => model.letters[symbol] ?? "?";
+/** A symbol in words: of a graph, whether two nodes are joined; of a maze what a cell is. */
+const SAID = { graph: ["apart", "joined"], maze: ["wall", "open", "start", "goal", "way"] };
+export const letter = (model, symbol) => SAID[model.kind]?.[symbol] ?? model.letters[symbol] ?? "?";
 
 /** A side's name: its rule, and its model where the sides have different ones. */
 export function sideName(setting, i) {
   const models = setting.sides.map((side) => side.model ?? setting.model);
-  return titleOf(setting.sides[i].rule) + (models[0] === models[1] ? "" : `, ${models[i]}`);
+  return titleOf(setting.sides[i].rule) + (models[0] === models[1] ? "" : ` (${models[i]})`);
+}
+
+/** What the page asks: why one side fails, and what the sides have in common. */
+export function question({ model, sides, sure }) {
+  if (sure) return "One network, one hard puzzle. How does it know, without a look at the rules, that its board is right?";
+  const [networks, samplers] = [sides.map((side) => side.model ?? model), sides.map(({ model, ...rule }) => JSON.stringify(rule))];
+  const same = [networks[0] === networks[1] && "network", samplers[0] === samplers[1] && "sampler", "puzzle", "noise"].filter(Boolean).map((what) => `same ${what}`).join(", ");
+  const other = same.includes("network") ? (same.includes("sampler") ? null : "sampler") : same.includes("sampler") ? "network" : "side";
+  return `S${same.slice(1)}${other ? `. Why does one ${other} fail where the other succeeds?` : ": both sides do the same."}`;
 }
 
 /** Why a side failed: a late cell with no symbol left, and an early one that was never let go. */
