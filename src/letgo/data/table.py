@@ -245,7 +245,8 @@ class _Coder:
 
     def _text(self, value: Any) -> str:
         if isinstance(value, float) and not value.is_integer():
-            raise LetgoError(f"{place(self.path)}: it holds {value:g}; expected whole numbers or words: bin what is measured")
+            found = f"it holds {value:g}; expected whole numbers or words"
+            raise LetgoError(f"{place(self.path)}: {found}: bin what is measured")
         number = not isinstance(value, str)
         if self.blanks and number and value < 0 and str(int(value)) not in self.codes:
             return ""  # a blank of an array
@@ -264,8 +265,8 @@ class _Coder:
         names = [name.lower() for name in self.names]
         kinds = {kind for kind, also in ALSO.items() for name in also if name in names}
         if self.known is None and len(kinds) == 2 and max(map(len, first)) == 81:
-            header = f"the columns {', '.join(self.names)} hold whole Sudokus"
-            raise LetgoError(f"{place(self.path)}: {header}; learn from them by `letgo train sudoku --data {self.path}`")
+            found = f"the columns {', '.join(self.names)} hold whole Sudokus"
+            raise LetgoError(f"{place(self.path)}: {found}; learn from them by `letgo train sudoku --data {self.path}`")
 
     def _add(self, chunk: list[Texts]) -> None:
         cells = self.cells or len(chunk[0])
@@ -318,7 +319,7 @@ class _Coder:
 
 
 def _csv(path: str) -> Iterator[Texts]:
-    """Values with commas between them; with semicolons or tabs, as spreadsheets write them, if the first line has none."""
+    """Values with commas between them; or semicolons, or tabs, if the first line has those and no comma."""
     with open_csv(path) as text:
         try:
             lines = lines_of(path, text)

@@ -131,9 +131,7 @@ def report_lines(report: dict[str, Any], valid: str) -> list[str]:
     lines.append(f"  open cells filled as in the row held out   {same:.3f}   by chance {chance:.3f}")
     lines.append(f"  whole rows as they were held out   {share('completions', 'exact')}")
     generated = f"{report['generated']['distinct']} distinct, new {share('generated', 'new')}"
-    lines.append(
-        f"{rows} from nothing: {generated}" + (f", valid {share('generated', 'valid')}" if valid else "")
-    )
+    lines.append(f"{rows} from nothing: {generated}" + (f", valid {share('generated', 'valid')}" if valid else ""))
     if not valid:
         lines.append("which rows are valid is not known; with --valid FILE.py:FUNCTION they are counted")
     return lines
