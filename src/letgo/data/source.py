@@ -191,7 +191,8 @@ class Source:
     def read(self, path: FilePath, solved: bool = False) -> Problem:
         """.npz of `letgo data make`, .npy or .npz with boards, .csv(.gz) where the task has a layout for it.
 
-        All else has a puzzle per line. These need no answers, and where they have none the solution is 0; `solved` refuses those.
+        All else has a puzzle per line. These need no answers, and where they have none the solution is 0; `solved`
+        refuses those.
         """
         kind = file_kind(path)
         if kind in ("npz", "npy"):
