@@ -12,6 +12,9 @@ import argparse
 import math
 import time
 
+if __name__ == "__main__":
+    print("loading PyTorch and diffusers", flush=True)
+
 import torch
 from diffusers import DDPMScheduler
 from torch import Tensor, nn
@@ -71,8 +74,17 @@ def valid(network: EpsNetwork, rule: str, clip: tuple[int, int] | None, count: i
     draws = torch.Generator().manual_seed(seed)
     known = STATES[torch.randint(len(STATES), (count,), generator=draws)]
     mask = torch.rand(count, 16, generator=draws).argsort(1) < clues
-    path = TablePath(SCHEDULER.alphas_cumprod)
-    denoise = NoiseDenoiser(lambda x_t, t: network(x_t, path.timestep(t)), path, clip=clip)
+    path, calls, told = TablePath(SCHEDULER.alphas_cumprod), 0, time.monotonic()
+
+    def eps(x_t: Tensor, t: Tensor) -> Tensor:
+        nonlocal calls, told
+        calls += 1
+        if time.monotonic() - told > 10:
+            told = time.monotonic()
+            print(f"{rule}, sampling step {calls} of 200", flush=True)
+        return network(x_t, path.timestep(t))
+
+    denoise = NoiseDenoiser(eps, path, clip=clip)
     x = letgo.sample(denoise, known.shape, path=path, rule=rule, steps=200, known=known, mask=mask, seed=seed)
     return rate(int((x.argmax(-1)[:, None] == BOARDS).all(-1).any(1).sum()), count)
 

@@ -131,6 +131,10 @@ def numbers(text: str) -> dict[str, Any]:
         ("fly RUN", "unknown command 'fly'; `letgo --help` lists them"),
         ("--quiet evalute RUN", "unknown command 'evalute'; did you mean evaluate? `letgo --help` lists them"),
         ("--fly", "unrecognized arguments: --fly; see `letgo --help`"),
+        (
+            "train sudoku-mini --outt x",
+            "unrecognized arguments: --outt x; did you mean --out? see `letgo train --help`",
+        ),
         (f"solve --model RUN {BLANK} --rule Tweedy", "unknown rule 'Tweedy'; did you mean tweedie? choose one of ddpm"),
         ("reproduce tabel7", "unknown table 'tabel7'; did you mean table7? `letgo reproduce --list` shows table1"),
         ("data fetch mazehard", "unknown data set 'mazehard'; did you mean maze-hard? choose one of sudoku-extreme"),
@@ -364,6 +368,15 @@ def test_an_example_that_is_not_solved_comes_without_praise(run: str, capsys: py
     said = capsys.readouterr().out
     assert "\nNot solved with tweedie: 1 try, 2 network calls" in said
     assert said.endswith(" s with loading the model.\n")
+
+
+def test_a_rule_that_was_tuned_for_other_steps_is_replaced_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """EM decay draws nothing valid with a quarter of its steps; what takes its place draws fewer, and says so."""
+    assert main(["generate", "latin", "--steps", "2"]) == 0
+    told = "letgo: em-decay, which draws most valid boards, was tuned for 200 steps; with 2 it is tweedie, and fewer"
+    assert capsys.readouterr().err.startswith(told)
+    assert main(["generate", "latin", "--steps", "2", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_generated_boards_are_lines_and_the_verdict_goes_to_stderr(

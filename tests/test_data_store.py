@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from refusals import fault
 
 from letgo import tasks
 from letgo.cli import main
-from letgo.data import load_problems
+from letgo.data import load_problems, source_of
+from letgo.data.check import check
 from letgo.data.files import refuse_unwritable, written_atomically
 from letgo.data.make import make, save
 from letgo.data.store import load_npz
@@ -108,6 +110,27 @@ def test_an_npz_is_checked_against_the_task(tmp_path: Path, changes: dict[str, A
     assert len(load_npz(npz(tmp_path / "good.npz"), Latin(4))) == 2
     path = npz(tmp_path / "a.npz", **changes)
     assert fault(load_npz, path, Latin(4)).startswith(f"{path}{expected}")
+
+
+def test_boards_of_somebody_else_need_no_more_than_their_symbols(tmp_path: Path) -> None:
+    """Rows or squares of any integer type, from 0 or from 1, as .npy or as an .npz of one array or with `boards`."""
+    task, expected = Latin(4), torch.from_numpy(GOOD.astype(np.int64))
+    np.save(tmp_path / "a.npy", GOOD.astype(np.int16) + 1)
+    np.savez(tmp_path / "b.npz", GOOD.astype(np.int64).reshape(2, 4, 4))
+    np.savez(tmp_path / "c.npz", boards=GOOD.astype(np.uint16), others=GOOD)
+    for name in ("a.npy", "b.npz", "c.npz"):
+        problem = source_of(task, str(tmp_path / name)).split("train")
+        assert torch.equal(problem.solution, expected)
+        assert not problem.given.any()
+        assert check(tmp_path / name, "latin", 4)["rows"] == 2
+    np.save(tmp_path / "blank.npy", np.where(GOOD == 3, 0, GOOD + 1) + (GOOD == 2))
+    assert "it holds 0, a blank; expected complete boards" in fault(load_npz, tmp_path / "blank.npy", task)
+    np.save(tmp_path / "real.npy", GOOD / 2)
+    assert "an array of float64 of shape (2, 16); expected whole" in fault(load_npz, tmp_path / "real.npy", task)
+    np.savez(tmp_path / "two.npz", x=GOOD, y=GOOD)
+    assert "it holds x, y; name the one with rows 'boards'" in fault(load_npz, tmp_path / "two.npz", task)
+    np.save(tmp_path / "graph.npy", np.zeros((2, 144), int))
+    assert "needs the graphs' adjacency, too" in fault(load_npz, tmp_path / "graph.npy", tasks.get("connectivity"))
 
 
 def test_graphs_without_their_adjacency_are_refused_by_the_name_of_the_file(tmp_path: Path) -> None:

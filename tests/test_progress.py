@@ -78,14 +78,32 @@ def test_silence_is_filled_by_what_was_known_last(stage: Stage):
     for second in range(65):
         stage.now = float(second)
         voice.beat()
-    assert stage.lines == ["reading boards.csv, 30s so far", "reading boards.csv, 1m00s so far"]
+    assert stage.lines == [
+        "reading boards.csv", "reading boards.csv, 33s so far", "reading boards.csv, 1m03s so far"
+    ]  # fmt: skip
     show = Progress("step", voice=voice)
     show(0, 4, "  no loss yet")
     for second in range(65, 140):
         stage.now = float(second)
         voice.beat()
-    assert stage.lines[2:] == ["step 0/4  no loss yet  1m30s so far", "step 0/4  no loss yet  2m00s so far"]
+    assert stage.lines[3:] == ["step 0/4  no loss yet  1m33s so far", "step 0/4  no loss yet  2m03s so far"]
     assert EVERY <= 35
+
+
+def test_work_that_follows_the_steps_is_named_and_the_steps_are_not_counted_on(stage: Stage):
+    """A run that is stopped at step 3 of a million does not go on to say how many days are left while it validates."""
+    voice = Voice()
+    show = Progress("step", voice=voice)
+    show(1, 1_000_000)
+    stage.now = 2.0
+    show(3, 1_000_000)
+    voice.say("stopped at step 3")
+    voice.turn_to("validating")
+    for second in range(2, 60):
+        stage.now = float(second)
+        voice.beat()
+    assert stage.lines == ["step 3/1,000,000  12 days left", "stopped at step 3", "validating",
+                           "validating, 35s so far"]  # fmt: skip
 
 
 def test_quiet_work_says_nothing(stage: Stage):

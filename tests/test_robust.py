@@ -66,8 +66,10 @@ def test_an_archive_that_would_fill_the_memory_is_refused_by_its_figure(tmp_path
     assert re.search(
         r"[\d,]+ bytes that unpack to 134,2\d\d,\d\d\d or more", refusal(lambda: load_problems(path, Latin(4)))
     )
-    path = bomb(tmp_path / "b.npz", ("unasked.npy",), 64 << 20)  # an array that nobody reads
+    path = bomb(tmp_path / "b.npz", ("meta.npy", "unasked.npy"), 16 << 20)  # an array that nobody reads
     assert "it has no array 'boards'" in refusal(lambda: load_problems(path, Latin(4)))
+    path = bomb(tmp_path / "c.npz", ("alone.npy",), 64 << 20)  # which is taken for boards
+    assert re.search(r"bytes that unpack to 67,\d\d\d,\d\d\d", refusal(lambda: load_problems(path, Latin(4))))
     state = bomb(tmp_path / "state.pt", ("archive/data.pkl",), 64 << 20)
     assert re.search(r"bytes that unpack to 67,\d\d\d,\d\d\d", refusal(lambda: load_state(state)))
 

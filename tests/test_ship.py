@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +85,7 @@ def test_every_card_says_what_its_configuration_and_its_weights_are(name: str, s
     usual = {"ddpm", "tweedie"} if config.codec != "masked" else {"ancestral", "confidence", "remask", "remdm"}
     rules = usual if config.sample_rule is None else {config.sample_rule}
     assert {figure["rule"] for figure in card["figures"]} == rules
-    assert {key: card[key] for key in ("commands", "again", "again_seen")} == ship.again(name, config)
+    assert {key: card[key] for key in ("commands", "again", "again_seen", "made_note")} == ship.again(name, config)
     assert text == ship.card_text(card, config, name)
 
 
@@ -96,6 +98,18 @@ def test_the_line_that_trains_a_model_again_gives_its_configuration(capsys: pyte
             told = {**json.loads(capsys.readouterr().out), "weights": config["weights"]}
             config.get("codec_options", {}).pop("source", None)  # of digits: known when they have been read
             assert told == Config.from_dict(config).as_dict(), name
+
+
+def test_the_lines_that_made_a_model_follow_from_one_another() -> None:
+    """Pasted in order they end in the model's own run: what one starts from, another before it has made."""
+    for name in shipped():
+        made: list[str] = []
+        for line in read_json(SHIPPED / name / "card.json")["commands"]:
+            words = shlex.split(line)
+            given = dict(pairwise(words))
+            assert given.get("--init") in (None, *made), line
+            made.append(given["--out"])
+        assert made[-1] in (f"runs/{name}", f"runs/{name}/s0"), name
 
 
 def test_all_models_together_are_under_40_megabytes() -> None:

@@ -74,6 +74,18 @@ def test_the_three_kinds_of_file_hold_the_same_rows(tmp_path: Path):
         assert rows.values == tuple(map(str, range(12)))  # by size, not 0, 1, 10, 11, 2
         assert [[rows.values[code] for code in row] for row in rows.codes.tolist()] == texts
     assert table_of(tmp_path / "b.npy").grid == (2, 2)
+    for name, between in (("d.csv", ";"), ("e.csv", "\t"), ("f.tsv", "\t")):  # as spreadsheets write them
+        lines = [between.join(row) for row in [["left", "a b", "c", "right"], *texts]]
+        (tmp_path / name).write_text("\r\n".join(lines))
+        rows = read_table(tmp_path / name)
+        assert rows.names == ("left", "a b", "c", "right")
+        assert [[rows.values[code] for code in row] for row in rows.codes.tolist()] == texts
+    np.savez(tmp_path / "two.npz", first=numbers, second=numbers)
+    assert "it holds first, second; name the one with rows 'boards'" in fault(read_table, tmp_path / "two.npz")
+    np.save(tmp_path / "objects.npy", np.array([["a", None]], dtype=object))
+    assert "save words by `rows.astype(str)`" in fault(read_table, tmp_path / "objects.npy")
+    np.save(tmp_path / "measured.npy", numbers + 0.25)
+    assert "it holds 0.25; expected whole numbers or words: bin" in fault(read_table, tmp_path / "measured.npy")
 
 
 def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it(
@@ -90,6 +102,7 @@ def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it
     assert task.validate(problem.solution, problem).tolist() == expected
     assert "no function" in fault(load_check, f"{tmp_path / 'my.py'}:TWO")
     assert "no such file" in fault(load_check, "your.py:check")
+    assert fault(load_check, str(tmp_path / "my.py")).endswith("my.py:NAME")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +111,10 @@ def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it
         ("", "no rows in it"),
         ("a,b\na,b,a\n", "row 2: 3 values after rows of 2"),
         ("a,b\nb,\n", "row 2, column 2: a blank; a table to learn from has complete rows"),
-        ("a,b\nb,a\na,b\nb,a\n", "4 rows, 2 of them distinct, are too few to hold some out"),
+        ("a,b\nb,a\na,b\nb,a\n", "t.csv: 2 distinct rows, too few to learn from and hold some out; give 20 or more"),
+        ("a\nb\n", "one value per row; expected several, with commas between them"),
+        ("PK\3\4\n", "not text; save a spreadsheet as .csv"),
+        (f"quizzes,solutions\n{'0' * 81},{'1' * 81}\n", "hold whole Sudokus; learn from them by `letgo train sudoku"),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(tmp_path: Path, content: str, expected: str):

@@ -107,13 +107,15 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
     further = {key: run for key, run in runs.items() if key.startswith(f"{name}.s")}
     same = [key for key, run in further.items() if len(run["commands"]) == 1 and run["steps"] == config.steps]
     if len(made) == 1 and "--init" not in made[0]:
-        seen = "the one line that made it" + (", with instances drawn anew from the same seed" if drawn else "")
+        instances = "with instances drawn anew from the same seed" if drawn else "on that data (docs/assets.md)"
+        seen = f"the one line that made it, {instances}"
     elif same and len(same) == len(further):
         seeds = " and ".join(key.removeprefix(f"{name}.s") for key in sorted(same))
         seen = f"its run was cut and resumed; in one line, as seeds {seeds} were trained"
     else:
         line, seen = "", ""
-    return {"commands": made, "again": line, "again_seen": seen}
+    note = "" if line else runs.get(name, {}).get("note", "")
+    return {"commands": made, "again": line, "again_seen": seen, "made_note": note}
 
 
 def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:

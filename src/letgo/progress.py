@@ -14,6 +14,7 @@ from types import TracebackType
 HOLD = 1.0  # seconds until an announcement is made; work that is done by then, or refused, needs none
 MEASURE = 1.0  # seconds of work that a first estimate is made from
 EVERY, OFTEN, LIVE = 30.0, 5.0, 0.2  # between lines: usually, with --progress, on a terminal
+PATIENCE = 3.0  # seconds of one kind of work until it is named
 RECENT = 120.0  # an estimate follows the speed of so many seconds
 
 Note = str | Callable[[], str]  # a function is asked only when a line is written
@@ -31,9 +32,9 @@ _speaking: list[Voice] = []  # those that are entered, the last one speaks
 
 
 def doing(text: str) -> None:
-    """Tell whoever speaks for the command what the work is busy with, for the next silence."""
+    """Tell whoever speaks for the command what the work is busy with from now on: it is named if it takes a while."""
     for voice in _speaking[-1:]:
-        voice.doing = text
+        voice.turn_to(text)
 
 
 class Voice:
@@ -45,6 +46,7 @@ class Voice:
         self.begun = self.spoke = time.monotonic()
         self.held = ""  # an announcement that was not made yet
         self.doing = ""  # what a silence is filled with
+        self.turned: float | None = None  # when the work turned to that, as long as nobody was told
         self.current: Progress | None = None
         self.live = False  # whether a line on the terminal has not been ended yet
         self.lock, self.over = threading.RLock(), threading.Event()
@@ -68,6 +70,12 @@ class Voice:
         """Say what the work is, unless it ends within a second; until then another announcement takes its place."""
         with self.lock:
             self.held = self.doing = text
+
+    def turn_to(self, text: str) -> None:
+        """Know what the work is busy with instead of what was counted before."""
+        with self.lock:
+            self.end()
+            self.doing, self.turned, self.current = text, time.monotonic(), None
 
     def say(self, text: str) -> None:
         """Say a line now, after what was announced."""
@@ -97,6 +105,9 @@ class Voice:
                 self.release()
             elif self.current is not None and not self.held:
                 self.current.show_if_due(now, silent=True)
+            elif self.turned is not None and not self.held and now - self.turned >= PATIENCE:
+                self.turned = None
+                self._line(self.doing)
             elif self.doing and not self.held and now - self.spoke >= EVERY:
                 self._line(f"{self.doing}, {clock(now - self.begun)} so far")
 

@@ -74,7 +74,7 @@ def test_the_owner_of_a_diffusion_model(user: User, readme: Blocks, example: Cal
     assert user.pastes("python sampler.py", speaks=False).out == "torch.Size([8, 3, 4, 4])\n"
     assert os.listdir(user.folder) == ["sampler.py"]
     script = example("eps_network.py")
-    done = user.pastes(f"python {script.name} --steps 1600 --count 100", speaks=False)
+    done = user.pastes(f"python {script.name} --steps 1600 --count 100")
     assert "n = 100, seed 0" in done.out
     ddpm, tweedie, unclipped = (float(row.split()[1]) for row in done.out.splitlines() if " [" in row)
     assert tweedie - ddpm > 0.2

@@ -23,8 +23,8 @@ def test_the_owner_of_a_table(user: User, example: Callable[[str], Path]) -> Non
     user.pastes(f"python {script.name} 600 laptops.csv")
     train = f"letgo train --data laptops.csv --valid {script.name}:check --out runs/laptops --steps 1000"
     said = user.pastes(train).text
-    assert "600 rows of 8 cells; 24 values" in said
-    assert "196 rows occur before" in said
+    assert "600 rows of 8 cells; 24 different values" in said
+    assert "196 rows are copies of others" in said
     assert "valid by laptops.py:check" in said
     report = json.loads((user.folder / "runs" / "laptops" / "report.json").read_text())
     after, chance = (report[part]["valid"]["value"] for part in ("completions", "chance"))

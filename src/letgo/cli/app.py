@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(f"letgo app: {address}  (Ctrl-C stops it)", flush=True)
         if args.host not in ("127.0.0.1", "localhost", "::1"):
-            print("letgo app: other machines can reach this server, and it asks nobody who they are", file=sys.stderr)
+            print("letgo app: every machine that can reach this one can use it; there is no login", file=sys.stderr)
     if args.open:
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how this command ends

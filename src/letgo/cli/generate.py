@@ -33,7 +33,12 @@ def run(args: argparse.Namespace) -> int:
     solver = options.load_solver(args.name, args)
     options.check_rows(solver, args)
     problem, usual = solver.empty(args.count), solver.generation_rule(args.steps if args.sigma is None else None)
-    name = args.rule or usual
+    name, best = args.rule or usual, solver.generation_rule()
+    if name != best and args.rule is None and not args.quiet:
+        tuned = f"{best}, which draws most valid boards, was tuned for {solver.steps()} steps"
+        print(
+            f"letgo: {tuned}; with {args.steps} it is {name}, and fewer are valid: leave --steps out", file=sys.stderr
+        )
     options.warn_of_other_steps(solver, name, args, solver.generation)
     sampler = solver.sampler(name, args.steps, solver.generation, **options.settings(args))
     args.voice.announce(f"sampling {args.count:,} boards by {solver.config.name} with {name}")

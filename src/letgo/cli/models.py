@@ -60,7 +60,8 @@ def long(card: dict[str, Any]) -> str:
     if card.get("again"):
         lines += [wrapped("  again     ", card["again_seen"] + ":"), f"  {card['again']}"]
     else:
-        lines += ["  made by", *(f"  {command}" for command in card.get("commands", []))]
+        lines.append(wrapped("  made by   ", card.get("made_note", "")).rstrip())
+        lines += [f"  {command}" for command in card.get("commands", [])]
     return "\n".join(lines)
 
 

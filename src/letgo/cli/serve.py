@@ -77,7 +77,7 @@ def answer(args: argparse.Namespace, listener: socket.socket) -> None:
     if not args.quiet:
         print(f"letgo serve: {shown_address(args.host, listener.getsockname()[1])}  (Ctrl-C stops it)", flush=True)
         if args.host not in ("127.0.0.1", "localhost", "::1"):
-            print("letgo serve: other machines can reach it, and it asks nobody who they are", file=sys.stderr)
+            print("letgo serve: every machine that can reach this one can use it; there is no login", file=sys.stderr)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
 

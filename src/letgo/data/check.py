@@ -35,7 +35,7 @@ def _task_of(path: FilePath, name: str | None, size: int | None) -> Task:
     kind = file_kind(path)
     if kind == "npz":
         meta = npz_meta(path)
-        return sized_task(name or meta["task"], size or meta["size"])
+        return sized_task(name or meta.get("task", "sudoku"), size or meta.get("size"))
     if kind == "csv":
         question = first_question(path)
         name, side = name or ("sudoku-extreme" if set(question) <= set("0123456789.") else "maze"), isqrt(len(question))

@@ -31,9 +31,9 @@ def place(path: FilePath, line: int | None = None) -> str:
 
 
 def file_kind(path: FilePath) -> str:
-    """'npz', 'csv' or 'txt'; .gz may follow."""
+    """'npz', 'npy', 'csv' or 'txt'; .gz may follow."""
     name = str(path).lower().removesuffix(".gz")
-    return next((kind for kind in ("npz", "csv") if name.endswith(f".{kind}")), "txt")
+    return next((kind for kind in ("npz", "npy", "csv") if name.endswith(f".{kind}")), "txt")
 
 
 @contextmanager

@@ -189,12 +189,13 @@ class Source:
         return _part(self.read(train), split)
 
     def read(self, path: FilePath, solved: bool = False) -> Problem:
-        """.npz of `letgo data make`, .csv(.gz) where the task has a layout for it; all else is a puzzle per line.
+        """.npz of `letgo data make`, .npy or .npz with boards, .csv(.gz) where the task has a layout for it.
 
-        Puzzle lines need no answers, and where they have none the solution is 0; `solved` refuses those.
+        All else has a puzzle per line. These need no answers, and where they have none the solution is 0; `solved`
+        refuses those.
         """
         kind = file_kind(path)
-        if kind == "npz":
+        if kind in ("npz", "npy"):
             return load_npz(path, self.task)
         if kind == "csv":
             return self.read_csv(path)
@@ -222,8 +223,8 @@ class Source:
     def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
         """What is in a file; its first fault is a LetgoError."""
         problem = self.read(path)
-        meta = {"made": npz_meta(path)} if file_kind(path) == "npz" else {}
-        return clue_counts(problem.given.numpy()) | meta | self.task.facts(problem, sample)
+        made = npz_meta(path) if file_kind(path) == "npz" else {}
+        return clue_counts(problem.given.numpy()) | ({"made": made} if made else {}) | self.task.facts(problem, sample)
 
     def _folder(self) -> Path | None:
         """None for a file. 'hub' fetches the task's data set first, where it is not there yet."""

@@ -1,4 +1,7 @@
-"""Solved instances of any task as .npz: boards, given, context where there is one, and how they were made."""
+"""Solved instances of any task as .npz: boards, given, context where there is one, and how they were made.
+
+Arrays of somebody else, .npy or .npz, need nothing but boards.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import torch
 from torch import Tensor
 
 from letgo import tasks
-from letgo.data.files import FilePath, open_bytes, place, refuse_bomb
+from letgo.data.files import FilePath, file_kind, open_bytes, place, refuse_bomb
 from letgo.errors import LetgoError
 from letgo.tasks.task import Problem, Task
 from letgo.typed import Between, check
@@ -41,14 +44,17 @@ def write_npz(file: BytesIO, problem: Problem, meta: dict[str, Any]) -> None:
 
 
 def load_npz(path: FilePath, task: Task) -> Problem:
-    """What `letgo data make` wrote, checked against the task: its name, its size and every board."""
+    """What `letgo data make` wrote, or bare boards; checked against the task: its name, its size and every board."""
     arrays = _arrays(path)
-    made_for = _meta(path, arrays)["task"]
-    if not _same_rules(made_for, task):
-        raise LetgoError(
-            f"{place(path)}: made for the task {made_for}, not {task.name}; name that task, or give another file"
-        )
-    problem = _problem(path, arrays, task)
+    if "meta" not in arrays:
+        problem = _bare_problem(path, task)
+    else:
+        made_for = _meta(path, arrays)["task"]
+        if not _same_rules(made_for, task):
+            raise LetgoError(
+                f"{place(path)}: made for the task {made_for}, not {task.name}; name that task, or give another file"
+            )
+        problem = _problem(path, arrays, task)
     _check_boards(path, problem, task)
     return problem
 
@@ -59,8 +65,9 @@ def _same_rules(made_for: str, task: Task) -> bool:
 
 
 def npz_meta(path: FilePath) -> dict[str, Any]:
-    """task, regime, seed, count, version: how the file was made."""
-    return _meta(path, _arrays(path))
+    """task, regime, seed, count, version: how the file was made; nothing where it is an array of somebody else."""
+    arrays = _arrays(path)
+    return _meta(path, arrays) if "meta" in arrays else {}
 
 
 def _meta(path: FilePath, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -71,15 +78,64 @@ def _meta(path: FilePath, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _arrays(path: FilePath) -> dict[str, np.ndarray]:
+    """Return those of `letgo data make`; of somebody else's file none, or some that lie beside its boards."""
+    if file_kind(path) == "npy":
+        return {}
     arrays = read_arrays(path, ("boards", "given", "meta", "context"))
-    for name in ("boards", "given", "meta"):
+    for name in ("boards", "given", "meta") if {"given", "meta"} & {*arrays} else ():
         if name not in arrays:
             raise LetgoError(f"{place(path)}: not an .npz of `letgo data make`: it has no array {name!r}")
     return arrays
 
 
+def read_bare(path: FilePath) -> np.ndarray:
+    """Return the array of an .npy; of an .npz the one called `boards`, or the only one."""
+    if file_kind(path) == "npz":
+        arrays = read_arrays(path, ("boards",)) or read_arrays(path)
+        if not arrays:
+            raise LetgoError(f"{place(path)}: no arrays in it; expected one of rows and columns")
+        if len(arrays) > 1:
+            raise LetgoError(f"{place(path)}: it holds {', '.join(arrays)}; name the one with rows 'boards'")
+        return next(iter(arrays.values()))
+    with open_bytes(path) as file:
+        try:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+            if file.read(1):
+                raise ValueError("the header does not fit the data")
+            return of_characters(array)
+        except LetgoError:
+            raise
+        except Exception as fault:  # numpy's headers are Python, with errors of their own
+            if "allow_pickle" in str(fault):
+                raise LetgoError(
+                    f"{place(path)}: an array of Python objects; save words by `rows.astype(str)`, numbers by "
+                    "`rows.astype(int)`"
+                ) from None
+            raise LetgoError(f"{place(path)}: not an array of numpy, or cut short") from None
+
+
+def _bare_problem(path: FilePath, task: Task) -> Problem:
+    """Boards without a word on them: cells row by row or as they lie, symbols from 0 or from 1."""
+    boards = read_bare(path)
+    if boards.ndim == 3:
+        boards = boards.reshape(len(boards), -1)
+    if boards.ndim != 2 or boards.dtype.kind not in "iu" or not boards.size:
+        found = f"{boards.dtype} of shape {boards.shape}"
+        raise LetgoError(f"{place(path)}: an array of {found}; expected whole numbers, a board of {task.name} per row")
+    if task.context:
+        raise LetgoError(f"{place(path)}: boards alone; {task.name} needs {task.context}, too: `letgo data make`")
+    low, high = int(boards.min()), int(boards.max())
+    if low < 0 or (low == 0 and high == task.symbols):
+        raise LetgoError(
+            f"{place(path)}: it holds {low}, a blank; expected complete boards, symbols from 1 to {task.symbols} or "
+            f"from 0 to {task.symbols - 1}"
+        )
+    solution = torch.from_numpy(boards.astype(np.int64) - (high == task.symbols))
+    return Problem(solution, torch.zeros_like(solution, dtype=torch.bool))
+
+
 def read_arrays(path: FilePath, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of these names, or the first one; anything pickled is refused by numpy itself.
+    """The arrays of these names, or all; anything pickled is refused by numpy itself.
 
     Whatever an archive of somebody else may hold, it is refused in one line, and before it fills the memory.
     """
@@ -88,7 +144,7 @@ def read_arrays(path: FilePath, names: Sequence[str] | None = None) -> dict[str,
             data = file if file.seekable() and not isinstance(file, gzip.GzipFile) else io.BytesIO(file.read())
             with zipfile.ZipFile(data) as archive:
                 entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-                wanted = [name for name in (names or [*entries][:1]) if name in entries]
+                wanted = [name for name in (names or entries) if name in entries]
                 refuse_bomb(path, data.seek(0, 2), sum(entries[name].file_size for name in wanted))
                 return {name: _array(archive.read(entries[name])) for name in wanted}
         except LetgoError:

@@ -78,7 +78,7 @@ class Sudokus(Source):
         chosen = np.random.default_rng(0).permutation(len(table))[: max(sample, 0)]
         return {
             **clue_counts(table.given),
-            "sources": dict(sorted(Counter(table.sources.tolist()).items())),
+            **({"sources": dict(sorted(Counter(named).items()))} if any(named := table.sources.tolist()) else {}),
             "ratings": _spread(table.ratings[table.ratings >= 0]),
             **self.task.facts(table[chosen].problem, sample),
         }

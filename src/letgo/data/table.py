@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
+from letgo.data.columns import ALSO
 from letgo.data.files import STDIN, FilePath, lines_of, open_bytes, open_csv, place
 from letgo.data.source import Source, held_out
-from letgo.data.store import of_characters, read_arrays
+from letgo.data.store import read_bare
 from letgo.errors import LetgoError
 from letgo.shapes import PerBoard, Symbols
 from letgo.tasks.table import BLANKS, MOST_VALUES, Table
@@ -120,8 +121,8 @@ def _parts(rows: Rows, path: str) -> dict[str, np.ndarray]:
     """The rows of each split, by number."""
     _, first, group = np.unique(rows.keys(), return_index=True, return_inverse=True)
     if len(first) < LEAST_ROWS:
-        distinct = "" if len(first) == len(rows) else f", {len(first)} of them distinct,"
-        raise LetgoError(f"{path}: {len(rows)} rows{distinct} are too few to hold some out; give {LEAST_ROWS} or more")
+        found = f"{len(first)} distinct row{'s' * (len(first) != 1)}"
+        raise LetgoError(f"{path}: {found}, too few to learn from and hold some out; give {LEAST_ROWS} or more")
     count = max(1, held_out(len(first) // 2))  # of each kind
     order = np.random.default_rng(0).permutation(len(first))
     kind = np.full(len(first), 2)
@@ -180,12 +181,12 @@ def _read(path: str, stamp: tuple[int, int] | None, shape: Shape | None = None, 
     name = path.lower().removesuffix(".gz")
     coder = _Coder(path, shape, blanks)
     if name.endswith((".npy", ".npz")):
-        coder.take_array(_array(path))
+        coder.take_array(read_bare(path))
     elif name.endswith(".parquet"):
         names, rows = _parquet(path)
         coder.names = coder.names or names
         coder.take(rows)
-    elif name.endswith(".csv"):
+    elif name.endswith((".csv", ".tsv")):
         coder.take(_csv(path), header=True)
     else:
         coder.take(_lines(path))
@@ -208,6 +209,7 @@ class _Coder:
         while chunk := list(islice(rows, AT_ONCE)):
             if header and self._is_header(chunk):
                 self.names = tuple(text.strip() for text in chunk.pop(0))
+                self._refuse_puzzles(chunk[0])
             header = False
             if chunk:
                 self._add(chunk)
@@ -233,6 +235,8 @@ class _Coder:
         if self.known is not None:
             return Rows(codes, self.known, self.names, self.grid)
         values = sorted(self.values, key=_order)
+        if codes.shape[1] < 2:
+            raise LetgoError(f"{place(self.path)}: one value per row; expected several, with commas between them")
         if len(values) < 2:
             raise LetgoError(f"{place(self.path)}: every cell is {values[0]!r}; there is nothing to learn")
         order = {value: code for code, value in enumerate(values)}
@@ -241,7 +245,8 @@ class _Coder:
 
     def _text(self, value: Any) -> str:
         if isinstance(value, float) and not value.is_integer():
-            raise LetgoError(f"{place(self.path)}: it holds {value}; expected whole numbers or words")
+            found = f"it holds {value:g}; expected whole numbers or words"
+            raise LetgoError(f"{place(self.path)}: {found}: bin what is measured")
         number = not isinstance(value, str)
         if self.blanks and number and value < 0 and str(int(value)) not in self.codes:
             return ""  # a blank of an array
@@ -254,6 +259,14 @@ class _Coder:
             return True
         below = set(self.known) if self.known is not None else {text.strip() for row in chunk[1:] for text in row}
         return bool(below) and first.isdisjoint(below) and not first & {*BLANKS, ""}
+
+    def _refuse_puzzles(self, first: Texts) -> None:
+        """A data set of puzzles has a whole board in each of two columns, which a table would take for two words."""
+        names = [name.lower() for name in self.names]
+        kinds = {kind for kind, also in ALSO.items() for name in also if name in names}
+        if self.known is None and len(kinds) == 2 and max(map(len, first)) == 81:
+            found = f"the columns {', '.join(self.names)} hold whole Sudokus"
+            raise LetgoError(f"{place(self.path)}: {found}; learn from them by `letgo train sudoku --data {self.path}`")
 
     def _add(self, chunk: list[Texts]) -> None:
         cells = self.cells or len(chunk[0])
@@ -293,7 +306,8 @@ class _Coder:
                 fault = f"{value!r} holds a comma, which stands between values; write it otherwise"
             elif len(self.values) == MOST_VALUES:
                 fault = (
-                    f"{value!r} is the {MOST_VALUES + 1}th value; a table has at most {MOST_VALUES}: is this free text?"
+                    f"{value!r} is the {MOST_VALUES + 1}th value; a table has at most {MOST_VALUES}: bin what is "
+                    "measured, leave out free text"
                 )
             else:
                 self.codes[text] = self.codes[value] = len(self.values)
@@ -305,9 +319,14 @@ class _Coder:
 
 
 def _csv(path: str) -> Iterator[Texts]:
+    """Values with commas between them; or semicolons, or tabs, if the first line has those and no comma."""
     with open_csv(path) as text:
         try:
-            yield from (row for row in csv.reader(lines_of(path, text)) if row)
+            lines = lines_of(path, text)
+            first = next(lines, "")
+            _refuse_binary(path, first)
+            between = next((sign for sign in ",;\t" if sign in first), ",")
+            yield from (row for row in csv.reader(chain([first], lines), delimiter=between) if row)
         except csv.Error as fault:
             raise LetgoError(f"{place(path)}: not a CSV row ({fault})") from None
 
@@ -317,29 +336,15 @@ def _lines(path: str) -> Iterator[Texts]:
     with open_bytes(path) as file:
         for raw in lines_of(path, file):
             text = raw.decode(errors="replace").strip()
+            _refuse_binary(path, text)
             if text:
                 parts = [part.strip() for part in text.split(",")] if "," in text else text.split()
                 yield parts if len(parts) > 1 else list(text)
 
 
-def _array(path: str) -> np.ndarray:
-    if path.lower().removesuffix(".gz").endswith(".npz"):
-        arrays = read_arrays(path, ("boards",)) or read_arrays(path)
-        if not arrays:
-            raise LetgoError(f"{place(path)}: no arrays in it; expected one of rows and columns")
-        if "boards" not in arrays and len(arrays) > 1:
-            raise LetgoError(f"{place(path)}: it holds {', '.join(arrays)}; name the one with rows 'boards'")
-        return next(iter(arrays.values()))
-    with open_bytes(path) as file:
-        try:
-            array = np.lib.format.read_array(file, allow_pickle=False)
-            if file.read(1):
-                raise ValueError("the header does not fit the data")
-            return of_characters(array)
-        except LetgoError:
-            raise
-        except Exception:  # numpy's headers are Python, with errors of their own
-            raise LetgoError(f"{place(path)}: not an array of numpy, or cut short") from None
+def _refuse_binary(path: str, line: str) -> None:
+    if "\0" in line or line.startswith("PK\3\4"):  # as an .xlsx begins
+        raise LetgoError(f"{place(path)}: not text; save a spreadsheet as .csv (UTF-8)")
 
 
 def _parquet(path: str) -> tuple[tuple[str, ...], Iterator[Texts]]:

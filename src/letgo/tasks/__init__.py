@@ -105,6 +105,8 @@ def load(place: str) -> str:
 def import_from(option: str, place: str) -> Any:
     """What 'FILE.py:name' stands for; this runs the file. The option is what a fault names."""
     path, _, name = place.rpartition(":")
+    if not path and Path(place).is_file():
+        raise LetgoError(f"{option} {place}: which name of that file? expected {place}:NAME")
     if not path or not Path(path).is_file():
         raise LetgoError(f"{option} {place}: no such file '{path or place}'; expected FILE.py:NAME")
     module_name = f"letgo_own_{Path(path).stem}"

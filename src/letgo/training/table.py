@@ -10,7 +10,7 @@ import torch
 
 from letgo.config import MIDDLE, SMALL, Config
 from letgo.data.source import source_of
-from letgo.data.table import Look, TableRows, options_of, read_table, table_of
+from letgo.data.table import LEAST_ROWS, Look, TableRows, options_of, read_table, table_of
 from letgo.errors import LetgoError
 from letgo.estimates import rate
 from letgo.presets import PRESETS
@@ -48,14 +48,15 @@ def remarks(data: str, task: Table) -> list[str]:
     """What there is in the file, and what one may want to change before training on it."""
     look = Look.at(data)
     some = ", ".join(look.values[:6]) + (", ..." if len(look.values) > 6 else "")
-    lines = [f"{data}: {look.rows:,} rows of {look.cells} cells; {len(look.values)} values ({some})"]
+    lines = [f"{data}: {look.rows:,} rows of {look.cells} cells; {len(look.values)} different values ({some})"]
     if look.constant:
         shown = ", ".join(look.constant[:3]) + (", ..." if len(look.constant) > 3 else "")
         lines.append(f"the same in every row, so nothing to learn there: {shown}")
     if look.distinct < look.rows:
         again = look.rows - look.distinct
-        lines.append(f"{again:,} rows occur before; copies of a row are held out together, or trained on together")
-    if look.distinct < FEW:
+        copies = f"{again:,} rows are copies of others" if again > 1 else "1 row is a copy of another"
+        lines.append(f"{copies}; all copies of a row are held out, or none")
+    if LEAST_ROWS <= look.distinct < FEW:  # fewer are refused
         lines.append(
             f"{look.distinct} distinct rows are few: the network may learn them by heart, see `new` in the report"
         )
@@ -122,17 +123,15 @@ def report_lines(report: dict[str, Any], valid: str) -> list[str]:
         found = report[part][score]
         return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
-    head = f"{report['rows']} held-out rows, half of their cells open, completed with {report['rule']}:"
-    lines = [head]
+    rows = f"{report['rows']} row{'s' * (report['rows'] != 1)}"
+    lines = [f"{rows} held out, half of the cells left open, completed with {report['rule']}:"]
     if valid:
         lines.append(f"  valid by {valid}   {share('completions', 'valid')}   by chance {share('chance', 'valid')}")
     same, chance = report["completions"]["agreement"], report["chance"]["agreement"]
-    lines.append(f"  open cells as they were held out   {same:.3f}   by chance {chance:.3f}")
-    lines.append(f"  the very row that was held out   {share('completions', 'exact')}")
+    lines.append(f"  open cells filled as in the row held out   {same:.3f}   by chance {chance:.3f}")
+    lines.append(f"  whole rows as they were held out   {share('completions', 'exact')}")
     generated = f"{report['generated']['distinct']} distinct, new {share('generated', 'new')}"
-    lines.append(
-        f"{report['rows']} rows from nothing: {generated}" + (f", valid {share('generated', 'valid')}" if valid else "")
-    )
+    lines.append(f"{rows} from nothing: {generated}" + (f", valid {share('generated', 'valid')}" if valid else ""))
     if not valid:
-        lines.append("nobody said which rows are valid: --valid FILE.py:FUNCTION counts them")
+        lines.append("which rows are valid is not known; with --valid FILE.py:FUNCTION they are counted")
     return lines
