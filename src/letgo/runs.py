@@ -24,7 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from letgo.config import Config
-from letgo.data.files import regular_file, written_atomically
+from letgo.data.files import regular_file, write_atomically
 from letgo.data.hub import fault_of, import_hub
 from letgo.errors import LetgoError, unknown
 from letgo.presets import PRESETS
@@ -89,8 +89,7 @@ class Card(TypedDict, total=False):
 
 
 def write_json(path: Path, value: Any) -> None:
-    with written_atomically(path) as file:
-        file.write((json.dumps(value, indent=2) + "\n").encode())
+    write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
 @contextmanager
@@ -174,8 +173,7 @@ def _checksum(weights: Weights) -> str:
 
 
 def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None) -> None:
-    with written_atomically(path) as file:
-        file.write(weights_bytes(weights, dtype))
+    write_atomically(path, weights_bytes(weights, dtype))
 
 
 def load_weights(path: Path, prefix: str = "") -> Weights:
@@ -198,8 +196,7 @@ def load_weights(path: Path, prefix: str = "") -> Weights:
 def save_state(path: Path, state: dict[str, Any]) -> None:
     memory = io.BytesIO()  # given a path, torch reports a full disk as a RuntimeError of its own
     torch.save(state, memory)
-    with written_atomically(path) as file:
-        file.write(memory.getbuffer())
+    write_atomically(path, memory.getbuffer())
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -316,8 +313,7 @@ class Run:
         log = self.folder / "metrics.jsonl"
         if log.exists() and not self.finished:
             lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= self.step]
-            with written_atomically(log) as file:
-                file.write("".join(f"{line}\n" for line in lines).encode())
+            write_atomically(log, "".join(f"{line}\n" for line in lines))
 
     def save(self, state: dict[str, Any]) -> None:
         """Write a trainer's state, and its average as the model; what was found for other weights goes."""
@@ -338,8 +334,7 @@ class Run:
         """Write what a model needs beside its weights, where it is not there yet."""
         for name, content in files.items():
             if not (self.folder / name).is_file():
-                with written_atomically(self.folder / name) as file:
-                    file.write(content)
+                write_atomically(self.folder / name, content)
 
     def log(self, step: int, losses: dict[str, float], speed: float) -> None:
         """Write one more line; the file is closed between lines, so a killed run leaves at most half of one."""

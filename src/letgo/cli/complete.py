@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.data.files import refuse_unwritable, written_atomically
+    from letgo.data.files import refuse_unwritable, write_atomically
     from letgo.data.source import source_of
     from letgo.data.table import TableRows
     from letgo.machine import device_name
@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         sys.stdout.write(text)
     else:
-        with written_atomically(args.out) as file:
-            file.write(text.encode())
+        write_atomically(args.out, text)
     lacking = [str(row + 1) for row, completions in enumerate(found) if not completions]
     if lacking and not args.quiet:
         some = ", ".join(lacking[:8]) + (", ..." if len(lacking) > 8 else "")
