@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from letgo.runs.files import (
     save_weights,
     write_json,
 )
+from letgo.runs.locks import all_locked
 from letgo.typed import check
 
 
@@ -272,52 +273,3 @@ def _step_of(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf
-
-
-@contextmanager
-def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Keep others out of a folder, where the system can; without `wait`, a folder in use is refused at once."""
-    new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = _lock(folder, wait)
-    except BlockingIOError:
-        raise LetgoError(
-            f"another process is training or tuning in {folder}; wait until it ends, or choose another --out"
-        ) from None
-    except OSError as error:
-        raise LetgoError(f"{folder}: {error.strerror or error}; choose another folder") from None
-    try:
-        yield
-    finally:
-        if new:  # what is refused leaves no empty folder
-            with suppress(OSError):
-                folder.rmdir()
-        if handle is not None:
-            os.close(handle)
-
-
-@contextmanager
-def all_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Lock several at once, or none of them where one is in use; one folder twice is in use."""
-    with ExitStack() as locks:
-        for folder in folders:
-            locks.enter_context(locked(folder, wait=False))
-        yield
-
-
-def _lock(folder: Path, wait: bool) -> int | None:
-    """Return a descriptor of the folder itself; its lock ends with it, at the latest when the process does."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    except OSError:  # some network disks lock no folder
-        pass
-    return handle

@@ -17,6 +17,7 @@ from letgo import tasks
 from letgo.errors import LetgoError
 from letgo.evaluation import evaluate_model
 from letgo.runs import Run, locate, read_json, write_json
+from letgo.runs.locks import take
 from letgo.solver import load
 from letgo.sweep.spec import Cell, Words, configuration
 from letgo.training.train import train
@@ -46,7 +47,8 @@ class Outcome:
 class Folder:
     """`cells/NAME.json` is there when a cell is finished; `runs/NAME` are trainings; `claims` are locks.
 
-    A lock belongs to a process and ends with it, however it ends. Its file stays and says who had it last.
+    A lock belongs to a process and ends with it, however it ends. Its file stays and says who had it last. Where there
+    are no locks, two sweeps may do a cell twice, with the same result.
     """
 
     def __init__(self, path: Path):
@@ -94,7 +96,7 @@ class Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            ours = _lock(handle)
+            ours = take(handle)
             if ours:
                 os.truncate(handle, 0)
                 os.write(handle, f"{socket.gethostname()}, process {os.getpid()}\n".encode())
@@ -107,20 +109,6 @@ class Folder:
         with self.claim(name) as free:
             path = self.path / "claims" / name
             return None if free else path.read_text(encoding="utf-8", errors="replace").strip() or "another process"
-
-
-def _lock(handle: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network disks have no locks: two sweeps may then do a cell twice, with the same result
-        pass
-    return True
 
 
 def _digest(model: str) -> str | None:
