@@ -29,9 +29,10 @@ from letgo.data.digits import FACTS, LICENCES, TENSORS, read_facts
 from letgo.data.files import write_atomically
 from letgo.data.source import source_of
 from letgo.presets import PRESETS
-from letgo.reproduce.measure import KINDS, weights_digest
+from letgo.reproduce.measure import KINDS
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.runs.files import weights_digest
 from letgo.samplers import fitting
 from letgo.solver import load
 
@@ -237,7 +238,7 @@ def main() -> None:
     folder, store = SHIPPED / options.name, Store(RESULTS)
     (folder / "card.json").unlink(missing_ok=True)  # of other weights
     save_weights(folder / "model.safetensors", weights, torch.float16)
-    same = {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
+    same = {"weights_sha256": weights_digest(folder)}  # the same weights, but for their rounding
     reports = [{**report, **same} for report in reports]
     for report in reports:
         store.add(options.name, report, KINDS["evaluate"].same)

@@ -8,6 +8,7 @@ import json
 import pickletools
 import zipfile
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -112,6 +113,18 @@ def crc32_of(weights: Weights) -> str:
         crc = zlib.crc32(f"{name} {value.dtype} {[*value.shape]}".encode(), crc)
         crc = zlib.crc32(value.contiguous().flatten().view(torch.uint8).numpy().tobytes(), crc)
     return f"{crc:08x}"
+
+
+def weights_digest(folder: Path, step: int | None = None) -> str:
+    """Return 12 digits of the SHA-256 of a model's weights: trained anew, it has the same steps but another file."""
+    path = folder / ("model.safetensors" if step is None else f"checkpoints/{step}.safetensors")
+    status = path.stat()
+    return _digest(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, *version: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def load_weights(path: Path, prefix: str = "") -> Weights:

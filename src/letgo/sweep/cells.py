@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from letgo import tasks
 from letgo.errors import LetgoError
 from letgo.evaluation import evaluate_model
 from letgo.runs import Run, locate, read_json, write_json
+from letgo.runs.files import weights_digest
 from letgo.runs.locks import take
 from letgo.solver import load
 from letgo.sweep.spec import Cell, Words, configuration
@@ -112,19 +111,11 @@ class Folder:
 
 
 def _digest(model: str) -> str | None:
-    """The first 12 digits of the SHA-256 of a model's weights; None where there are none."""
+    """The digest of a model's weights; None where there are none."""
     try:
-        folder, step = locate(model)
-        path = folder / ("model.safetensors" if step is None else f"checkpoints/{step}.safetensors")
-        status = path.stat()
-        return _digest_of(path, status.st_mtime_ns, status.st_size)
+        return weights_digest(*locate(model))
     except (LetgoError, OSError):
         return None
-
-
-@lru_cache(maxsize=4096)
-def _digest_of(path: Path, *version: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def work(job: Job, out: str, device: str, threads: int, own_task: str | None = None) -> Outcome:
