@@ -43,6 +43,7 @@ class Source:
     """Instances that the task draws itself or, with `data`, those of files."""
 
     hub: str | None = None  # the name of the task's data set in `letgo.data.fetch`
+    partial = False  # whether rows are read of which some cells are open: `letgo complete`
     has_csv = False  # whether the task has a layout of columns, that of its data set
 
     def __init__(self, task: Task, data: str | None = None):
@@ -215,6 +216,10 @@ class Source:
         if not texts:
             raise LetgoError(f"{place(path)}: no rows after the header; expected one puzzle per row")
         return parse_puzzles(texts, self.task)
+
+    def read_partial(self, path: FilePath) -> Problem:
+        """Rows of which some cells are left open."""
+        raise LetgoError(f"{place(path)}: {self.task.name} has no partial rows; solve its puzzles by `letgo solve`")
 
     def csv_texts(self, problem: Problem) -> tuple[list[str], list[str]]:
         """Questions and answers as a .csv has them."""
