@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from letgo.analysis import ANALYSES, ahead, calls, decay, steps, variance
+from letgo.analysis import ANALYSES, decay, lines
 from letgo.cli import main
 from letgo.reproduce.cost import CPU, board_cells, cost, told
 from letgo.reproduce.experiments import EXPERIMENTS, Experiment
@@ -25,10 +25,10 @@ def test_a_cost_is_boards_times_steps_times_cells() -> None:
 
 
 def test_the_walks_of_a_sweep_are_those_that_it_takes() -> None:
-    assert ANALYSES["steps"].walks == 2 * sum(steps.FACTORS)
-    assert ANALYSES["calls"].walks == pytest.approx(7 * sum(calls.FACTORS), abs=1)  # six rules, and Tweedie ahead
-    assert ANALYSES["variance"].walks == 2 * len(variance.FACTORS)
-    assert ANALYSES["ahead"].walks == len(ahead.AHEAD)
+    assert ANALYSES["steps"].walks == 2 * sum(lines.STEPS)
+    assert ANALYSES["calls"].walks == pytest.approx(7 * sum(lines.CALLS), abs=1)  # six rules, and Tweedie ahead
+    assert ANALYSES["variance"].walks == 2 * len(lines.VARIANCES)
+    assert ANALYSES["ahead"].walks == len(lines.AHEAD)
     assert ANALYSES["decay"].walks == len(SIGMAS["em-decay"]) * len(decay.TAU_STARTS) + 1
 
 

@@ -21,7 +21,7 @@ from letgo import tasks
 from letgo.cli import main
 from letgo.data import load_problems, source_of
 from letgo.data.check import check
-from letgo.data.files import refuse_unwritable, written_atomically
+from letgo.data.files import refuse_unwritable, write_atomically
 from letgo.data.make import make, save
 from letgo.data.store import load_npz
 from letgo.tasks.connectivity import Connectivity
@@ -168,11 +168,11 @@ def test_a_csv_of_another_task_is_refused(tmp_path: Path) -> None:
     assert "not latin; use .npz or .txt" in fault(save, tmp_path / "b.csv", make(Latin(4), 1, 0), Latin(4), {})
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", "old")
-    with pytest.raises(KeyboardInterrupt), written_atomically(path) as file:  # noqa: PT012
-        file.write(b"half")
-        raise KeyboardInterrupt
+    monkeypatch.setattr(os, "fsync", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"half")
     assert path.read_bytes() == b"old\n"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -197,8 +197,7 @@ def test_what_a_killed_process_began_to_write_goes_with_the_next_write(tmp_path:
     running = tmp_path / f".a.txt.{os.getppid()}.part"
     for part in (tmp_path / f".a.txt.{gone.pid}.part", running, other):
         part.write_bytes(b"half")
-    with written_atomically(path) as file:
-        file.write(b"whole")
+    write_atomically(path, b"whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, other, running])
 
 
@@ -206,12 +205,10 @@ def test_a_link_stays_a_link_and_a_pipe_is_written_to(tmp_path: Path) -> None:
     real, link, pipe = write(tmp_path / "real", "old"), tmp_path / "link", tmp_path / "pipe"
     link.symlink_to(real)
     os.mkfifo(pipe)
-    with written_atomically(link) as file:
-        file.write(b"new")
+    write_atomically(link, b"new")
     assert (link.is_symlink(), real.read_bytes()) == (True, b"new")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with written_atomically(pipe) as file:
-        file.write(b"through")
+    write_atomically(pipe, b"through")
     assert os.read(reader, 99) == b"through"
     assert pipe.is_fifo()
     os.close(reader)

@@ -16,11 +16,11 @@ import pytest
 from letgo import cli
 from letgo.presets import PRESETS
 from letgo.reproduce.experiments import EXPERIMENTS
-from letgo.reproduce.measure import weights_digest
 from letgo.reproduce.page import stale
 from letgo.reproduce.paper import TABLES
 from letgo.reproduce.store import Store, split_seed
 from letgo.runs import locate, shipped
+from letgo.runs.files import weights_digest
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
@@ -53,7 +53,7 @@ def test_the_page_of_results_is_short_and_its_links_lead_somewhere():
 
 @pytest.mark.parametrize("name", shipped())
 def test_the_figures_of_a_shipped_model_are_of_the_shipped_weights(name: str):
-    store, digest = Store(ROOT / "results"), weights_digest(locate(name)[0] / "model")
+    store, digest = Store(ROOT / "results"), weights_digest(locate(name)[0])
     solved = [r for r in store.reports("solve") if r["model"] == name]
     for report in (*store.reports(name), *solved):
         kept = report.get("weights", "").startswith("fp16, as kept")  # of an earlier step, on purpose

@@ -18,7 +18,6 @@ import torch
 from refusals import fault as refusal
 
 import letgo
-from letgo import runs
 from letgo.cli import main
 from letgo.config import Config
 from letgo.errors import LetgoError
@@ -30,6 +29,7 @@ from letgo.runs import (
     load_weights,
     locate,
     locked,
+    models,
     own_name,
     read_json,
     save_state,
@@ -223,7 +223,7 @@ def test_names_that_stand_for_no_model_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_preset_that_is_not_shipped_says_how_to_train_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "shipped", lambda: ["other"])
+    monkeypatch.setattr(models, "shipped", lambda: ["other"])
     message = refusal(lambda: locate("latin"))
     assert "`letgo train latin --out runs/latin`" in message
     assert "(shipped: other)" in message
@@ -236,7 +236,7 @@ def test_shipped_models_are_found_by_name_in_the_order_of_the_presets(
         (tmp_path / "shipped").mkdir(exist_ok=True)
         (tmp_path / "shipped" / name).symlink_to(run)
     (tmp_path / "shipped" / "half").mkdir()
-    monkeypatch.setattr(runs, "resources", SimpleNamespace(files=lambda _: tmp_path))
+    monkeypatch.setattr(models, "resources", SimpleNamespace(files=lambda _: tmp_path))
     assert shipped() == ["sudoku", "sudoku-baseline", "sudoku.s1"]
     assert locate("sudoku") == (tmp_path / "shipped" / "sudoku", None)
     assert load_model("sudoku")[0] == MINI
@@ -245,12 +245,12 @@ def test_shipped_models_are_found_by_name_in_the_order_of_the_presets(
 def test_a_task_without_a_model_of_its_name_takes_the_first_that_is_shipped_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runs, "shipped", lambda: ["maze-muon", "maze-muon-baseline"])
+    monkeypatch.setattr(models, "shipped", lambda: ["maze-muon", "maze-muon-baseline"])
     assert locate("maze")[0].name == own_name("maze") == "maze-muon"
     assert locate("maze-baseline")[0].name == own_name("maze-baseline") == "maze-muon-baseline"
-    monkeypatch.setattr(runs, "shipped", lambda: ["maze-muon", "maze"])
+    monkeypatch.setattr(models, "shipped", lambda: ["maze-muon", "maze"])
     assert locate("maze")[0].name == "maze"
-    monkeypatch.setattr(runs, "shipped", lambda: ["sudoku-mini"])
+    monkeypatch.setattr(models, "shipped", lambda: ["sudoku-mini"])
     with pytest.raises(LetgoError, match="no model 'maze' is shipped"):
         locate("maze")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import letgo
-from letgo.analysis import calls, curves, decay, steps, sweep, trajectory
+from letgo.analysis import curves, decay, lines, sweep, trajectory
 from letgo.analysis.study import Study, Wish
 from letgo.data.source import source_of
 from letgo.evaluation import evaluate
@@ -39,17 +39,17 @@ def test_rows_are_what_evaluate_measures_with_an_error_over_three_parts() -> Non
 
 
 def test_of_200_steps_the_counts_are_table_10s_and_a_call_is_a_call() -> None:
-    assert sweep.counts(study(steps=200), steps.FACTORS) == [25, 50, 100, 200, 500, 1000, 2000, 5000]
-    assert sweep.counts(study(steps=200, quick=True), steps.FACTORS) == [25, 50, 100, 200]
-    assert sweep.counts(study(steps=1000), calls.FACTORS)[-1] == 5000
-    rows = calls.run(study(count=2, quick=True))["rows"]
+    assert sweep.counts(study(steps=200), lines.STEPS) == [25, 50, 100, 200, 500, 1000, 2000, 5000]
+    assert sweep.counts(study(steps=200, quick=True), lines.STEPS) == [25, 50, 100, 200]
+    assert sweep.counts(study(steps=1000), lines.CALLS)[-1] == 5000
+    rows = lines.calls.run(study(count=2, quick=True))["rows"]
     by_rule = {row["rule"]: row for row in rows if row["calls"] == 8}
     assert by_rule["heun"]["steps"] == 4
     assert by_rule["tweedie"]["steps"] == 8
     assert not {"em", "em-decay"} & set(by_rule)
-    lines = sweep.by_setting(rows, "calls")
-    assert {"tweedie", "tweedie, ahead 1", "heun"} <= set(lines)
-    assert [row["calls"] for row in lines["ddpm"]] == sorted(row["calls"] for row in rows if row["rule"] == "ddpm")
+    by_rule = sweep.by_setting(rows, "calls")
+    assert {"tweedie", "tweedie, ahead 1", "heun"} <= set(by_rule)
+    assert [row["calls"] for row in by_rule["ddpm"]] == sorted(row["calls"] for row in rows if row["rule"] == "ddpm")
 
 
 def test_the_field_of_em_decay_is_the_grid_of_tune() -> None:

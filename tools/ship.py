@@ -26,12 +26,13 @@ from safetensors.torch import save
 from letgo.cards import card_text, recipe
 from letgo.config import Config
 from letgo.data.digits import FACTS, LICENCES, TENSORS, read_facts
-from letgo.data.files import written_atomically
+from letgo.data.files import write_atomically
 from letgo.data.source import source_of
 from letgo.presets import PRESETS
-from letgo.reproduce.measure import KINDS, weights_digest
+from letgo.reproduce.measure import KINDS
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.runs.files import weights_digest
 from letgo.samplers import fitting
 from letgo.solver import load
 
@@ -136,8 +137,7 @@ def rewrite_cards() -> None:
         card, config = read_json(path), Config.from_dict(read_json(path.with_name("config.json")))
         card |= again(card["name"], config) | {"figures": figures(Store(RESULTS).reports(card["name"]))}
         write_json(path, card)
-        with written_atomically(path.with_name("README.md")) as file:
-            file.write(card_text(card, config, card["name"]).encode())
+        write_atomically(path.with_name("README.md"), card_text(card, config, card["name"]))
 
 
 def public(command: str, run: str, name: str) -> str:
@@ -195,8 +195,7 @@ def add_training(path: Path, name: str, record: dict[str, Any]) -> None:
     with locked(path.parent):
         runs = read_json(path)
         last = {"note": runs.pop("note")} if "note" in runs else {}
-        with written_atomically(path) as file:
-            file.write(json.dumps({**runs, name: record, **last}, indent=1).encode())
+        write_atomically(path, json.dumps({**runs, name: record, **last}, indent=1))
 
 
 def main() -> None:
@@ -241,7 +240,7 @@ def main() -> None:
     folder, store = SHIPPED / options.name, Store(RESULTS)
     (folder / "card.json").unlink(missing_ok=True)  # of other weights
     save_weights(folder / "model.safetensors", weights, torch.float16)
-    same = {"weights_sha256": weights_digest(folder / "model")}  # the same weights, but for their rounding
+    same = {"weights_sha256": weights_digest(folder)}  # the same weights, but for their rounding
     reports = [{**report, **same} for report in reports]
     for report in reports:
         store.add(options.name, report, KINDS["evaluate"].same)
@@ -276,8 +275,7 @@ def main() -> None:
         **again(options.name, config, options.command),
     }
     write_json(folder / "card.json", card)
-    with written_atomically(folder / "README.md") as file:
-        file.write(card_text(card, config, options.name).encode())
+    write_atomically(folder / "README.md", card_text(card, config, options.name))
     if options.command:
         said = {"commands": options.command, "device": options.trained_on.removeprefix("one "), "torch": options.torch}
         record = training_record(config, state, log, **said)

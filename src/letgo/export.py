@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from letgo import __version__
 from letgo.codecs import Codec
 from letgo.config import Config
-from letgo.data.files import FilePath, written_atomically
+from letgo.data.files import FilePath, write_atomically
 from letgo.errors import LetgoError
 from letgo.solver import Solver, load
 
@@ -49,8 +49,7 @@ def export_onnx(model: str | os.PathLike[str], path: FilePath) -> dict[str, str]
     for key, value in about.items():
         proto.metadata_props.add(key=key, value=value)
     proto.doc_string = about["sampling"]
-    with written_atomically(path) as file:
-        file.write(proto.SerializeToString())
+    write_atomically(path, proto.SerializeToString())
     return about
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from letgo.cards import card_of, card_text
-from letgo.data.files import written_atomically
+from letgo.data.files import write_atomically
 from letgo.data.hub import WRITING, fault_of, import_hub
 from letgo.errors import LetgoError
 from letgo.paths import GaussianPath
@@ -101,8 +101,7 @@ def stage(
         run = Run(folder, config) if at_step else Run.load(source)
         card = card_of(run, [*reports])
     card |= {"licence": licence} if licence else {}
-    with written_atomically(folder / "README.md") as file:
-        file.write(card_text(card, config, f"hub:{identifier}").encode())
+    write_atomically(folder / "README.md", card_text(card, config, f"hub:{identifier}"))
     scheduler = scheduler_config(config.build_path())
     if scheduler is not None:
         write_json(folder / "scheduler_config.json", scheduler)

@@ -41,19 +41,17 @@ def tune(
     samplers: list[Sampler],
     seed: int = 0,
     batch: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Measure the validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
     check_count(problem)
     grid = []
     for done, sampler in enumerate(samplers, 1):
-        part = _within(progress, done - 1, len(samplers))
-        valid = _valid(solver, problem, sampler, seed, batch, part)
+        valid = _valid(solver, problem, sampler, seed, batch, _within(progress, done - 1, len(samplers)))
         folds = [float(fold.mean()) for fold in valid.tensor_split(FOLDS)]
         setting = {"sigma": sampler.sigma, "tau_start": sampler.tau_start}
         grid.append({**setting, "validity": round(sum(folds) / FOLDS, 4), "folds": folds})
-        if progress is not None:
-            progress(done, len(samplers))
+        progress(done, len(samplers))
     return {
         "rule": samplers[0].rule,
         "best": _best(grid),
@@ -135,7 +133,7 @@ def pick_checkpoint(
     steps: int | None = None,
     seed: int = 0,
     batch: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Find the step and kind of the weights that Euler does best with, and the scores of all candidates.
 
@@ -148,8 +146,7 @@ def pick_checkpoint(
         part = _within(progress, len(rows), len(candidates))
         value = float(_valid(solver, problem, solver.sampler(rule, steps), seed, batch, part).mean())
         rows.append({"step": step, "weights": kind, "validity": round(value, 4)})
-        if progress is not None:
-            progress(len(rows), len(candidates))
+        progress(len(rows), len(candidates))
     best = rows[best_of([row["validity"] for row in rows], len(problem))]
     return {**best, "rule": rule, "count": len(problem), "seed": seed, "scores": rows}
 
@@ -161,15 +158,13 @@ def best_of(shares: Sequence[float], count: int) -> int:
     return best if shares[best] > shares[0] + error else 0
 
 
-def _within(progress: Progress | None, before: int, total: int) -> Progress | None:
+def _within(progress: Progress, before: int, total: int) -> Progress:
     """Progress inside one of several measurements."""
-    if progress is None:
-        return None
     return lambda done, boards: progress(before + done / boards, total) if done < boards else None
 
 
 def _valid(
-    solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress | None
+    solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress
 ) -> torch.Tensor:
     boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
     return solver.task.validate(boards, problem).float()

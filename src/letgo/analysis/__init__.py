@@ -1,12 +1,12 @@
 """Why it works: the paper's diagnostics on any model. `letgo analyze --list` names what `ANALYSES` holds.
 
-An analysis is a module with three functions: `run(study)` measures and returns plain values, `plot(reports)` draws one
-or several of such reports, `tell(report)` says in a few lines what was found. Nothing here imports torch.
+An analysis has three functions: `run(study)` measures and returns plain values, `plot(reports)` draws one or several
+of such reports, `tell(report)` says in a few lines what was found. They are those of the module of its name, or of an
+object in `lines`. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,23 +28,27 @@ class Analysis:
     name: str
     shows: str  # one line
     paper: str  # where it stands in the paper
-    module: str  # has run, plot and tell
     count: int = 2000  # instances
     quick: int = 16  # instances of a quick look
     walks: float = 2.0  # times that an instance goes through the model's own steps
     needs_model: bool = True
+    of_lines: bool = False
 
     @property
-    def run(self) -> Callable[[Study], Report]:
-        return import_module(self.module).run
+    def module(self) -> Any:
+        """What has run, plot and tell."""
+        if self.of_lines:
+            return getattr(import_module("letgo.analysis.lines"), self.name)
+        return import_module(f"letgo.analysis.{self.name.replace('-', '_')}")
 
-    @property
-    def plot(self) -> Callable[[list[Report]], Figure]:
-        return import_module(self.module).plot
+    def run(self, study: Study) -> Report:
+        return self.module.run(study)
 
-    @property
-    def tell(self) -> Callable[[Report], str]:
-        return import_module(self.module).tell
+    def plot(self, reports: list[Report]) -> Figure:
+        return self.module.plot(reports)
+
+    def tell(self, report: Report) -> str:
+        return self.module.tell(report)
 
 
 ANALYSES: dict[str, Analysis] = {
@@ -54,32 +58,27 @@ ANALYSES: dict[str, Analysis] = {
             "mechanism",
             "what DDPM's anchor does: E_both, E_+, E_-, validity and violations of proposals and centers",
             "Figs. 2, 7, 8",
-            "letgo.analysis.mechanism",
         ),
         Analysis(
             "states",
             "E_+ on noised solutions, on self-correction's inputs and on the states that DDPM makes",
             "App. K.5",
-            "letgo.analysis.states",
         ),
         Analysis(
             "forward-noise",
             "what decoding and the network read from noised solutions: accuracy, validity, violations, margins",
             "Fig. 6",
-            "letgo.analysis.forward_noise",
             count=64,
         ),
         Analysis(
             "changes",
             "changes of mind, commitment times, failures with and without a valid proposal, and what foretells them",
             "Table 16, App. P",
-            "letgo.analysis.changes",
         ),
         Analysis(
             "toy",
             "two intervals and denoisers whose sign cannot be trusted: the forward marginal, trajectories, validity",
             "App. J, Figs. 4, 5",
-            "letgo.analysis.toy",
             quick=200,
             needs_model=False,
         ),
@@ -87,14 +86,13 @@ ANALYSES: dict[str, Analysis] = {
             "trajectory",
             "one puzzle's states and proposals on their way through two rules, broken cells marked",
             "App. P, Figs. 12 to 17; mazes as Fig. 3",
-            "letgo.analysis.trajectory",
             count=64,
         ),
         Analysis(
             "steps",
             "validity by the number of sampling steps",
             "App. M, Table 10",
-            "letgo.analysis.steps",
+            of_lines=True,
             count=999,
             walks=88.75,
         ),
@@ -102,31 +100,19 @@ ANALYSES: dict[str, Analysis] = {
             "calls",
             "validity by calls of the network, of every rule that has nothing to tune",
             "ours",
-            "letgo.analysis.calls",
+            of_lines=True,
             walks=311.0,
         ),
-        Analysis(
-            "variance",
-            "validity by a factor on the variance of each step",
-            "Fig. 11",
-            "letgo.analysis.variance",
-            walks=22.0,
-        ),
+        Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", of_lines=True, walks=22.0),
         Analysis(
             "ahead",
             "validity under Tweedie reprojection by how many steps ahead the network is told the time",
             "ours",
-            "letgo.analysis.ahead",
+            of_lines=True,
             walks=8.0,
         ),
-        Analysis(
-            "decay",
-            "validity of EM decay by sigma and tau_start",
-            "App. F.3, Table 5",
-            "letgo.analysis.decay",
-            walks=26.0,
-        ),
-        Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10", "letgo.analysis.curves"),
+        Analysis("decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", walks=26.0),
+        Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10"),
     )
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from letgo.analysis import Report, analysis_of
-from letgo.data.files import written_atomically
+from letgo.data.files import write_atomically
 from letgo.errors import LetgoError
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def draw(reports: list[Report], stem: Path, kinds: tuple[str, ...] = ("png", "sv
     with matplotlib.rc_context(STYLE):
         figure = analysis_of(next(iter(names))).plot(reports)
         for path in paths:
-            with written_atomically(path) as file:
-                file.write(svg_of(figure) if path.suffix == ".svg" else png_of(figure))
+            write_atomically(path, svg_of(figure) if path.suffix == ".svg" else png_of(figure))
     return paths
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from letgo import __version__
 from letgo.analysis import Analysis, Report
-from letgo.data.files import written_atomically
+from letgo.data.files import write_atomically
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.kernels import Transition
@@ -147,8 +147,7 @@ def write_report(path: Path, report: Report) -> None:
     text = re.sub(
         r"\[\s+([-+.\deE,\snul]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", json.dumps(report, indent=2)
     )
-    with written_atomically(path) as file:
-        file.write(f"{text}\n".encode())
+    write_atomically(path, f"{text}\n")
 
 
 def solutions(study: Study) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from letgo.analysis import Report
@@ -63,10 +62,6 @@ def untuned(study: Study) -> list[str]:
     """The rules that fit the model and have nothing to tune; in the order of RULES."""
     fits = fitting(study.solver.path, study.solver.codec)
     return [rule for rule, kind in RULES.items() if rule in fits and not kind.takes]
-
-
-def with_steps(samplers: list[Sampler], steps: Sequence[int]) -> list[Sampler]:
-    return [replace(sampler, steps=count) for sampler in samplers for count in steps]
 
 
 def line(row: Report) -> str:

@@ -151,13 +151,11 @@ def puzzling(source: Source) -> str:
 
 
 def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
-    """The first test instance of a seed, without its answer; where no regime is named, of a few the first with a clue."""
+    """A test instance of a seed, without its answer: the first or, where no regime is named, the first with a clue."""
     from letgo.data.source import source_of
 
-    source = source_of(task)
-    few = FEW if regime is None and source.usual == NOTHING else 1
-    problem = source.draw("test", regime or puzzling(source), few, seed)
-    _refuse_large(problem)
+    few = FEW if regime is None and source_of(task).usual == NOTHING else 1
+    problem = random_puzzles(task, regime, few, seed)
     first = int(problem.given.any(dim=1).byte().argmax())
     return task.format_clues(problem[first : first + 1])[0]
 
@@ -165,32 +163,27 @@ def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
 def random_puzzles(task: Task, regime: str | None, count: int, seed: int) -> Problem:
     """The first test instances of a seed, without their answers."""
     from letgo.data.source import source_of
+
+    source, most = source_of(task), limits.MAX_CELLS
+    nodes = regime if source.look.kind == "graph" and regime is not None and regime.isdecimal() else "0"
+    if int(nodes) ** 2 > most:
+        raise LetgoError(f"a graph of {nodes} nodes has too many cells; this server takes at most {most}")
+    problem = source.draw("test", regime or puzzling(source), count, seed)
+    if problem.solution.shape[1] > most:
+        raise LetgoError(f"{problem.solution.shape[1]} cells are more than this server takes ({most})")
+    return _without_answers(problem)
+
+
+def _without_answers(problem: Problem) -> Problem:
     from letgo.tasks import Problem
 
-    source = source_of(task)
-    if (
-        source.look.kind == "graph"
-        and regime is not None
-        and regime.isdecimal()
-        and int(regime) ** 2 > limits.MAX_CELLS
-    ):
-        raise LetgoError(f"a graph of {regime} nodes has too many cells; this server takes at most {limits.MAX_CELLS}")
-    problem = source.draw("test", regime or puzzling(source), count, seed)
-    _refuse_large(problem)
     return Problem(problem.solution * problem.given, problem.given, problem.context)
-
-
-def _refuse_large(problem: Problem) -> None:
-    if problem.solution.shape[1] > limits.MAX_CELLS:
-        raise LetgoError(f"{problem.solution.shape[1]} cells are more than this server takes ({limits.MAX_CELLS})")
 
 
 def parse(solver: Solver, puzzle: str) -> Problem:
     """One puzzle, refused in words; its known answer, if it came with one, is dropped."""
-    from letgo.tasks import Problem
-
     problem = solver.task.parse(puzzle)
     cells = problem.solution.shape[1]
     if cells > limits.MAX_CELLS:
         raise LetgoError(f"the puzzle has {cells} cells; this server takes at most {limits.MAX_CELLS}")
-    return Problem(problem.solution * problem.given, problem.given, problem.context)
+    return _without_answers(problem)

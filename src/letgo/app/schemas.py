@@ -26,6 +26,11 @@ Steps = Annotated[int, Field(ge=1, le=limits.MAX_STEPS, description="Sampler ste
 EXAMPLE = ".1..3......2..3."
 
 
+def example(**fields: Any) -> ConfigDict:
+    """The schema shows a request of these fields, for the 4x4 puzzle."""
+    return ConfigDict(json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, **fields}]})
+
+
 class Strict(BaseModel):
     """JSON of exactly these fields and types: '5' is no number, and a misspelt name is refused."""
 
@@ -67,9 +72,7 @@ class CheckRequest(PuzzleRequest):
 class SolveRequest(Settings, PuzzleRequest):
     """As `letgo solve --json`: stop at the first valid proposal, try again where there is none."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 20, "tries": 2}]}
-    )
+    model_config = example(steps=20, tries=2)
     rule: RuleName | None = Field(default=None, description="Default: tweedie, or confidence where it is masked")
     steps: Steps | None = None
     tries: int = Field(default=10, ge=1, le=limits.MAX_TRIES)
@@ -79,11 +82,7 @@ class SolveRequest(Settings, PuzzleRequest):
 class SureRequest(SolveRequest):
     """As `letgo solve --no-verify --tries`: try again until the network is sure of its board. No rule is looked at."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "tries": 3, "sure": -2.0}]
-        }
-    )
+    model_config = example(steps=5, tries=3, sure=-2.0)
     tries: int = Field(default=24, ge=1, le=limits.MAX_TRIES)
     sure: float | None = Field(
         default=None,
@@ -97,11 +96,7 @@ class SureRequest(SolveRequest):
 class TrajectoryRequest(PuzzleRequest):
     """The same puzzle and noise through one or two rules, to the end, whatever the rules of the task say."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "rules": ["ddpm", "tweedie"], "steps": 10}]
-        }
-    )
+    model_config = example(rules=["ddpm", "tweedie"], steps=10)
     rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] | None = Field(
         default=None, description="Default: the model's `default_rules`"
     )
@@ -113,9 +108,7 @@ class TrajectoryRequest(PuzzleRequest):
 class RaceRequest(TrajectoryRequest):
     """The same, from several seeds: seed, seed + 1, ..."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, "steps": 5, "count": 4}]}
-    )
+    model_config = example(steps=5, count=4)
     count: int = Field(default=32, ge=1, le=limits.MAX_SEEDS)
     vary: Literal["seeds", "puzzles"] = Field(
         default="seeds", description="The same puzzle from many seeds, or as many random puzzles from one"
@@ -331,13 +324,5 @@ class Error(BaseModel):
 
 
 EVENTS: dict[str, type[BaseModel]] = {
-    "start": Start,
-    "frame": Frame,
-    "verdict": Verdict,
-    "progress": Progress,
-    "result": Result,
-    "try": Try,
-    "choice": Choice,
-    "done": Done,
-    "error": Error,
+    kind.__name__.lower(): kind for kind in (Start, Frame, Verdict, Progress, Result, Try, Choice, Done, Error)
 }

@@ -34,9 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from letgo.data.files import refuse_unwritable, written_atomically
+    from letgo.data.files import refuse_unwritable, write_atomically
     from letgo.data.source import source_of
-    from letgo.data.table import TableRows
     from letgo.machine import device_name
     from letgo.progress import Progress
     from letgo.solver import load
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, threads=args.threads, precision=args.precision)
     source = source_of(solver.task)
-    if not isinstance(source, TableRows):
+    if not source.partial:
         raise LetgoError(f"{args.model} was not trained on a table; fill its blanks with `letgo solve {args.model}`")
     options.check_rows(solver, args)
     problem = source.read_partial(args.file)
@@ -54,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         sys.stdout.write(text)
     else:
-        with written_atomically(args.out) as file:
-            file.write(text.encode())
+        write_atomically(args.out, text)
     lacking = [str(row + 1) for row, completions in enumerate(found) if not completions]
     if lacking and not args.quiet:
         some = ", ".join(lacking[:8]) + (", ..." if len(lacking) > 8 else "")

@@ -105,7 +105,7 @@ def _digits(args: argparse.Namespace) -> int:
 
     from letgo.data.decoder import make_digits
     from letgo.data.digits import FACTS, DigitCodec
-    from letgo.data.files import written_atomically
+    from letgo.data.files import write_atomically
     from letgo.presets import preset
 
     config, folder = preset(args.preset), Path(args.out)
@@ -119,8 +119,7 @@ def _digits(args: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     facts = {**json.loads(files[FACTS]), "command": args.command_line}
     for name, content in {**files, FACTS: (json.dumps(facts, indent=2) + "\n").encode()}.items():
-        with written_atomically(folder / name) as file:
-            file.write(content)
+        write_atomically(folder / name, content)
     print_json(facts) if args.json else print(f"{folder}: digits of {facts['source']}")
     return 0
 

@@ -212,17 +212,10 @@ def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, reg
 
 def check_rows(solver: Solver, args: argparse.Namespace) -> None:
     """Take the function of --valid for the rows of a table. The one that its run names counts if it is loaded."""
-    from letgo.tasks.table import Table
-
-    if isinstance(solver.task, Table):
-        named, solver.task = solver.task.valid, solver.task.checked_by(args.valid or "")
-        if named and not solver.task.valid and not args.quiet:
-            print(
-                f"letgo: {named} is not run, so nothing is checked; give --valid {named} if you trust it",
-                file=sys.stderr,
-            )
-    elif args.valid is not None:
-        raise LetgoError(f"--valid is for tables; {solver.task.name} has rules of its own")
+    named, solver.task = solver.task.valid, solver.task.checked_by(args.valid or "")
+    if named and not solver.task.valid and not args.quiet:
+        remark = f"{named} is not run, so nothing is checked; give --valid {named} if you trust it"
+        print(f"letgo: {remark}", file=sys.stderr)
 
 
 def load_solver(name: str | None, args: argparse.Namespace) -> Solver:

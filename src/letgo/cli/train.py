@@ -172,11 +172,9 @@ def train_table(args: argparse.Namespace, config: Config) -> int:
     from letgo.machine import pick_device
     from letgo.runs import write_json
     from letgo.solver import load
-    from letgo.tasks.table import Table
     from letgo.training.table import remarks, report_lines, table_report
 
     task = config.build_task()
-    assert isinstance(task, Table)
     for line in remarks(args.data, task):
         args.voice.say(line)
     code = train(args, config)

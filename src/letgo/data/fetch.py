@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from letgo.data import mnist
-from letgo.data.files import FilePath, regular_file, written_atomically
+from letgo.data.files import FilePath, regular_file, write_atomically
 from letgo.data.hub import import_hub
 from letgo.errors import LetgoError, unknown
 
@@ -105,8 +105,7 @@ def _recorded(folder: Path) -> dict[str, tuple[str, str]]:
 
 def _record(folder: Path, path: Path, revision: str) -> None:
     known = _recorded(folder) | {path.name: (revision, _sha256(path))}
-    with written_atomically(folder / RECORD) as file:
-        file.write("".join(f"{name} {' '.join(about)}\n" for name, about in known.items()).encode())
+    write_atomically(folder / RECORD, "".join(f"{name} {' '.join(about)}\n" for name, about in known.items()))
 
 
 def _sha256(path: Path) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from letgo.errors import LetgoError
 
@@ -87,23 +87,18 @@ class _Unpacked(gzip.GzipFile):
 
     def read(self, size: int | None = -1) -> bytes:
         whole = size is None or size < 0
-        data = super().read(SMALL + MOST_RATIO * self.packed + 1 - self.done if whole else size)
-        self._count(len(data))
-        return data
+        return self._count(super().read(SMALL + MOST_RATIO * self.packed + 1 - self.done if whole else size))
 
     def read1(self, size: int = -1) -> bytes:
-        data = super().read1(size)
-        self._count(len(data))
-        return data
+        return self._count(super().read1(size))
 
     def readline(self, size: int | None = -1) -> bytes:
-        data = super().readline(size)
-        self._count(len(data))
-        return data
+        return self._count(super().readline(size))
 
-    def _count(self, more: int) -> None:
-        self.done += more
+    def _count(self, data: bytes) -> bytes:
+        self.done += len(data)
         refuse_bomb(self.path, self.packed, self.done)
+        return data
 
 
 def lines_of(path: FilePath, stream: Any) -> Iterator[Any]:
@@ -192,24 +187,12 @@ def _standard(path: Path) -> TextIO | None:
     return None
 
 
-@contextmanager
-def _written_through(path: Path) -> Iterator[IO[bytes]]:
-    standard = _standard(path)
-    if standard is None:
-        with path.open("wb") as stream:
-            yield stream
-    else:
-        standard.flush()
-        yield standard.buffer
-        standard.buffer.flush()
-
-
-@contextmanager
-def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
-    """A temporary file in the same folder, which takes the name only when all of it is on the disk."""
+def write_atomically(path: FilePath, content: str | bytes | memoryview) -> None:
+    """Write a temporary file in the same folder, which takes the name only when all of it is on the disk."""
+    content = content.encode() if isinstance(content, str) else content
     if _is_stream(Path(path)):
-        with _faults_of(path), _written_through(Path(path)) as stream:
-            yield stream
+        with _faults_of(path):
+            _write_through(Path(path), content)
         return
     target = Path(os.path.realpath(path))  # a link stays one
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -218,13 +201,23 @@ def written_atomically(path: FilePath) -> Iterator[IO[bytes]]:
         _remove_leftovers(target)
         try:
             with temporary.open("wb") as file:
-                yield file
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         except BaseException:  # Ctrl-C too leaves nothing behind
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _write_through(path: Path, content: bytes | memoryview) -> None:
+    standard = _standard(path)
+    if standard is None:
+        path.write_bytes(content)
+    else:
+        standard.flush()
+        standard.buffer.write(content)
+        standard.buffer.flush()
 
 
 def _remove_leftovers(target: Path) -> None:
@@ -243,5 +236,5 @@ def _runs(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True
+        pass
     return True

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from letgo.data.columns import HEADER
-from letgo.data.files import FilePath, file_kind, place, refuse_to_overwrite, written_atomically
+from letgo.data.files import FilePath, file_kind, place, refuse_to_overwrite, write_atomically
 from letgo.data.source import source_of
 from letgo.data.store import write_npz
 from letgo.errors import LetgoError
@@ -48,8 +48,8 @@ def save(path: FilePath, problem: Problem, task: Task, meta: dict[str, Any], for
     else:
         stream.write("".join(f"{line}\n" for line in task.format_clues(problem)).encode())
     content, packed = stream.getvalue(), str(path).lower().endswith(".gz")
-    with written_atomically(path) as file:  # gzip without name or time: equal content gives equal bytes
-        file.write(gzip.compress(content, mtime=0) if packed else content)
+    # gzip without name or time: equal content gives equal bytes
+    write_atomically(path, gzip.compress(content, mtime=0) if packed else content)
 
 
 def check_suffix(path: FilePath, task: Task) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from letgo import tasks
 from letgo.data.columns import questions
@@ -42,6 +43,7 @@ class Source:
     """Instances that the task draws itself or, with `data`, those of files."""
 
     hub: str | None = None  # the name of the task's data set in `letgo.data.fetch`
+    partial = False  # whether rows are read of which some cells are open: `letgo complete`
     has_csv = False  # whether the task has a layout of columns, that of its data set
 
     def __init__(self, task: Task, data: str | None = None):
@@ -216,6 +218,10 @@ class Source:
             raise LetgoError(f"{place(path)}: no rows after the header; expected one puzzle per row")
         return parse_puzzles(texts, self.task)
 
+    def read_partial(self, path: FilePath) -> Problem:
+        """Rows of which some cells are left open."""
+        raise LetgoError(f"{place(path)}: {self.task.name} has no partial rows; solve its puzzles by `letgo solve`")
+
     def csv_texts(self, problem: Problem) -> tuple[list[str], list[str]]:
         """Questions and answers as a .csv has them."""
         return self.task.format_clues(problem), self.task.format(problem.solution, problem)
@@ -251,12 +257,8 @@ class Listed(Source):
         boards = listed.listed("train" if regime == "train" else split)
         if boards is None:
             return super().generate(split, regime, count, rng)
-        if regime == "train":
-            rounds = [rng.permutation(len(boards)) for _ in range(-(-count // len(boards)))]
-            chosen = np.concatenate([np.empty(0, dtype=np.int64), *rounds])[:count]
-        else:
-            chosen = rng.integers(len(boards), size=count)
-        board = torch.from_numpy(boards[chosen]).long()
+        drawn = in_rounds(len(boards), count, rng) if regime == "train" else rng.integers(len(boards), size=count)
+        board = torch.from_numpy(boards[drawn]).long()
         return Problem(board, self.task.masks(board, regime, rng))
 
     def at_once(self, regime: str) -> int:
@@ -278,6 +280,12 @@ class Graphs(Source):
         nodes = isqrt(rows.solution.shape[1])
         if regime not in ("train", str(nodes)):
             raise LetgoError(f"{self.data} holds graphs of {nodes} nodes, not of {regime}; give --regime {nodes}")
+
+
+def in_rounds(rows: int, count: int, rng: np.random.Generator) -> Int[np.ndarray, "{count}"]:
+    """Draw numbers of rows, none of them twice before every one has come once."""
+    rounds = (rng.permutation(rows) for _ in range(-(-count // max(rows, 1))))
+    return np.concatenate([np.empty(0, np.int64), *rounds])[:count]
 
 
 def split_file(folder: Path, split: str) -> Path | None:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int, UInt8
 
 from letgo.data.columns import Row, alphabet, cells, check_clues, read_columns, whole_numbers
 from letgo.data.files import FilePath, file_kind
-from letgo.data.source import Source, clue_counts, held_out, lends_rows, split_file
+from letgo.data.source import Source, clue_counts, held_out, in_rounds, lends_rows, split_file
 from letgo.errors import LetgoError
 from letgo.rng import data_rng
 from letgo.tasks.sudoku_grid import units
@@ -188,8 +188,7 @@ def _rows_of(table: SudokuTable, group: str) -> np.ndarray:
 def _draw(rows: np.ndarray, wanted: int, group: str, rng: np.random.Generator) -> np.ndarray:
     if wanted and not len(rows):
         raise LetgoError(f"no rows of the source group {group!r} to draw {wanted} from")
-    rounds = -(-wanted // max(len(rows), 1))
-    return np.concatenate([rows[:0], *(rng.permutation(rows) for _ in range(rounds))])[:wanted]
+    return rows[in_rounds(len(rows), wanted, rng)]
 
 
 def _round_to_total(weights: np.ndarray, total: int) -> list[int]:

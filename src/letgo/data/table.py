@@ -72,12 +72,12 @@ class TableRows(Source):
     """
 
     task: Table
+    partial = True
 
     def read(self, path: FilePath, solved: bool = False) -> Problem:
         return _problem(read_table(path, self.task).codes)
 
     def read_partial(self, path: FilePath) -> Problem:
-        """Rows of which some cells are left open."""
         return _problem(read_table(path, self.task, blanks=True).codes)
 
     def split(self, split: str) -> Problem:

@@ -138,13 +138,10 @@ def show_d3pm(results: Results) -> str:
         parts.append("Not all is measured. What gives the rest:\n\n```\n" + "\n".join(lines) + "\n```")
     rows = []
     for name in sorted(filter(is_masked, results.store.models()), key=place):
-        own = [cell for cell in cells if cell.model == split_seed(name)[0]]
-        for r in results.store.reports(name):
-            if not any(fits(r, cell) for cell in own):
-                rule = " ".join([results.use(r)["rule"], *(f"{k}={v:g}" for k, v in r["settings"].items())])
-                often, k = r["pass_at_k"], r["pass_at_k"]["k"]
-                scores = [share(r["validity"]), f"{share(often)}, k = {k}" if k > 1 else "-"]
-                rows.append([name, r["regime"], rule, *scores, str(r["count"]), str(r["steps"]), steps_of(r)])
+        for r in beside_cells(results, name, cells):
+            often, k = r["pass_at_k"], r["pass_at_k"]["k"]
+            scores = [share(r["validity"]), f"{share(often)}, k = {k}" if k > 1 else "-"]
+            rows.append([name, r["regime"], rule_of(r), *scores, str(r["count"]), str(r["steps"]), steps_of(r)])
     head = ["model", "regime", "decoder", "valid, 95% interval", "pass@k", "n", "sampling steps", "steps"]
     return "\n\n".join([*parts, *(["Beside the paper's rows:", as_table(head, rows)] if rows else [])])
 
@@ -157,6 +154,17 @@ def _d3pm_commands(model: str, task: str) -> list[str]:
         f"letgo train {model} --out runs/{model}{data}",
         f"letgo reproduce table1-d3pm --models runs --tasks {task} --seeds 0{measured}",
     ]
+
+
+def beside_cells(results: Results, name: str, cells: list[Cell]) -> list[Report]:
+    """The reports of a model that no cell of it shows."""
+    own = [cell for cell in cells if cell.model == split_seed(name)[0]]
+    return [results.use(r) for r in results.store.reports(name) if not any(fits(r, cell) for cell in own)]
+
+
+def rule_of(report: Report) -> str:
+    """`em sigma=0.1`."""
+    return " ".join([report["rule"], *(f"{name}={value:g}" for name, value in report["settings"].items())])
 
 
 def is_masked(name: str) -> bool:
@@ -370,15 +378,10 @@ def show_others(results: Results) -> str:
     every = [one for table in TABLES.values() for cell in table.cells() for one in cell.with_others()]
     models, rows = {cell.model for cell in every if not cell.recipe}, []
     for name in results.store.models():
-        model, _ = split_seed(name)
-        cells = [cell for cell in every if cell.model == model]
-        for r in (
-            results.store.reports(name) if model not in models and not is_looped(name) and not is_masked(name) else ()
-        ):
-            if not any(fits(r, cell) for cell in cells):
-                rule = " ".join([results.use(r)["rule"], *(f"{k}={v:g}" for k, v in r["settings"].items())])
+        if split_seed(name)[0] not in models and not is_looped(name) and not is_masked(name):
+            for r in beside_cells(results, name, every):
                 counts = [str(r["validity"]["n"]), str(r["seed"]), str(r["steps"]), steps_of(r)]
-                rows.append([name, r["regime"], rule, share(r["validity"]), *counts])
+                rows.append([name, r["regime"], rule_of(r), share(r["validity"]), *counts])
     head = ["model", "regime", "rule", "valid, 95% interval", "n", "seed", "sampling steps", "steps"]
     return section(results, "others", head, rows)
 

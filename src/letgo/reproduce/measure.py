@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import statistics
@@ -23,6 +22,7 @@ from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
 from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
 from letgo.runs import is_folder, locate, read_json, shipped
+from letgo.runs.files import weights_digest
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
 from letgo.tasks import TASKS, Problem
@@ -143,7 +143,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
         "objective": solver.config.objective,
         "training_steps": trained_steps(folder) if step is None else step,
         "weights": "fp16, as shipped" if where in shipped() else "fp32" if step is None else "fp16, as kept",
-        "weights_sha256": weights_digest(folder / ("model" if step is None else f"checkpoints/{step}")),
+        "weights_sha256": weights_digest(folder, step),
     }
     data = session.data.get(solver.task.name)
     return facts if data is None else {**facts, "data": source_of(solver.task, data).identity("test")}
@@ -159,11 +159,6 @@ def trained_steps(folder: Path) -> int | None:
     log = folder / "metrics.jsonl"
     last = [json.loads(line)["step"] for line in log.read_text().splitlines()[-1:]] if log.is_file() else []
     return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)
-
-
-def weights_digest(path: Path) -> str:
-    """The first 12 digits of a weights file's sha256: trained anew, a model has the same steps but another file."""
-    return hashlib.sha256(path.with_name(f"{path.name}.safetensors").read_bytes()).hexdigest()[:12]
 
 
 def settings_for(session: Session, solver: Solver, need: Need, where: str) -> dict[str, float] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from letgo.data.files import written_atomically
+from letgo.data.files import write_atomically
 from letgo.errors import LetgoError
 from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS, show_misses
@@ -148,8 +148,7 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
     if readme is not None and readme.is_file():
         texts[readme] = _filled(readme, results.store, readme_table(results))
     for path, text in texts.items():
-        with written_atomically(path) as file:
-            file.write(text.encode())
+        write_atomically(path, text)
         yield path
     for e in EXPERIMENTS.values() if plots.available() and not results.quick else ():
         if e.plot and e.plot.points(results):

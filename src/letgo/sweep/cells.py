@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,8 @@ from letgo import tasks
 from letgo.errors import LetgoError
 from letgo.evaluation import evaluate_model
 from letgo.runs import Run, locate, read_json, write_json
+from letgo.runs.files import weights_digest
+from letgo.runs.locks import take
 from letgo.solver import load
 from letgo.sweep.spec import Cell, Words, configuration
 from letgo.training.train import train
@@ -46,7 +46,8 @@ class Outcome:
 class Folder:
     """`cells/NAME.json` is there when a cell is finished; `runs/NAME` are trainings; `claims` are locks.
 
-    A lock belongs to a process and ends with it, however it ends. Its file stays and says who had it last.
+    A lock belongs to a process and ends with it, however it ends. Its file stays and says who had it last. Where there
+    are no locks, two sweeps may do a cell twice, with the same result.
     """
 
     def __init__(self, path: Path):
@@ -94,7 +95,7 @@ class Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            ours = _lock(handle)
+            ours = take(handle)
             if ours:
                 os.truncate(handle, 0)
                 os.write(handle, f"{socket.gethostname()}, process {os.getpid()}\n".encode())
@@ -109,34 +110,12 @@ class Folder:
             return None if free else path.read_text(encoding="utf-8", errors="replace").strip() or "another process"
 
 
-def _lock(handle: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network disks have no locks: two sweeps may then do a cell twice, with the same result
-        pass
-    return True
-
-
 def _digest(model: str) -> str | None:
-    """The first 12 digits of the SHA-256 of a model's weights; None where there are none."""
+    """The digest of a model's weights; None where there are none."""
     try:
-        folder, step = locate(model)
-        path = folder / ("model.safetensors" if step is None else f"checkpoints/{step}.safetensors")
-        status = path.stat()
-        return _digest_of(path, status.st_mtime_ns, status.st_size)
+        return weights_digest(*locate(model))
     except (LetgoError, OSError):
         return None
-
-
-@lru_cache(maxsize=4096)
-def _digest_of(path: Path, *version: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def work(job: Job, out: str, device: str, threads: int, own_task: str | None = None) -> Outcome:

@@ -17,7 +17,8 @@ from letgo.data.files import regular_file
 from letgo.errors import LetgoError, unknown
 from letgo.presets import preset as preset_named
 from letgo.report import shard_of
-from letgo.runs import MOST_JSON, locate, read_json
+from letgo.runs import locate, read_json
+from letgo.runs.files import MOST_JSON
 from letgo.samplers import rule_kind
 from letgo.training.train import configured
 from letgo.typed import Count, Natural, Positive, Share, check

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.task import Look, Problem, Task
-from letgo.tasks.text import ALPHABET, bare_cells, framed, read_cells, refuse_clashes, same_symbols
+from letgo.tasks.task import Look, Problem
+from letgo.tasks.text import ALPHABET, Square, framed
 
 Squares = Int[np.ndarray, "batch n n"]
 
 
 @dataclass(frozen=True)
-class Latin(Task):
+class Latin(Square):
     """Latin squares of any order from 2 to 35 (Table 2: N = 7)."""
 
     size: int = 7
@@ -62,24 +62,8 @@ class Latin(Task):
         return (in_row | in_column.mT).flatten(1)
 
     @property
-    def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.size
-
-    def cells_of(self, line: str) -> str:
-        return bare_cells(line, self.cells)
-
-    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
-        """Pairs of equal symbols in a row or column."""
-        return same_symbols(board, np.stack(np.divmod(np.arange(self.cells), self.size)))
-
-    def parse(self, text: str) -> Problem:
-        """N^2 characters, row by row: '.' or '0' for a blank, 1-9 and then A, B, ... for the symbols."""
-        problem = read_cells(text, self.cells, ALPHABET[: self.size], self.size)
-        refuse_clashes(problem, np.divmod(np.arange(self.cells), self.size), self.size)
-        return problem
-
-    def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
+    def units(self) -> np.ndarray:
+        return np.stack(np.divmod(np.arange(self.cells), self.size))
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""

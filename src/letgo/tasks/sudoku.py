@@ -16,8 +16,8 @@ from letgo.shapes import CellMask, Symbols
 from letgo.tasks.sudoku_boards import random_boards
 from letgo.tasks.sudoku_grid import positions, units_of_cell
 from letgo.tasks.sudoku_search import completions, is_unique, minimal_puzzles
-from letgo.tasks.task import Look, Problem, Task, clue_range, random_masks
-from letgo.tasks.text import ALPHABET, bare_cells, framed, read_cells, refuse_clashes, same_symbols
+from letgo.tasks.task import Look, Problem, clue_range, random_masks
+from letgo.tasks.text import ALPHABET, Square, framed
 
 # First looks that show the point, by the side of a box: the page's race says how typical they are.
 EXAMPLES = {
@@ -27,7 +27,7 @@ EXAMPLES = {
 
 
 @dataclass(frozen=True)
-class Sudoku(Task):
+class Sudoku(Square):
     """9x9 as in Table 2; box = 2 and 4 make 4x4 and 16x16 boards, with clue counts in proportion."""
 
     box: int = 3
@@ -106,10 +106,6 @@ class Sudoku(Task):
         source = torch.where(flip, source.transpose(1, 2), source).flatten(1)
         return orders(self.symbols).gather(1, boards.gather(1, source)), given.gather(1, source)
 
-    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
-        """Pairs of equal symbols in a row, column or box."""
-        return same_symbols(board, units_of_cell(self.box))
-
     def solutions(self, problem: Problem, cap: int, seconds: float) -> Symbols | None:
         try:
             return completions(problem, cap, seconds)
@@ -125,21 +121,11 @@ class Sudoku(Task):
         return {"unique": {"sampled": len(chosen), "unique": int(unique.sum())}}
 
     @property
-    def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.symbols
+    def units(self) -> np.ndarray:
+        return positions(self.box)
 
-    def cells_of(self, line: str) -> str:
-        return bare_cells(line, self.cells)
-
-    def parse(self, text: str) -> Problem:
-        """One character per cell, row by row: a symbol, or one of `. 0 _ * - x` for a blank; in one line or several."""
-        hint = "; 4x4 is the model sudoku-mini's" if len(self.cells_of(text)) == 16 else ""
-        problem = read_cells(text, self.cells, ALPHABET[: self.symbols], self.symbols, hint)
-        refuse_clashes(problem, positions(self.box), self.symbols)
-        return problem
-
-    def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
+    def hint(self, text: str) -> str:
+        return "; 4x4 is the model sudoku-mini's" if len(self.cells_of(text)) == 16 else ""
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""

@@ -72,6 +72,7 @@ class Task(ABC):
     draws_images: bool = False  # whether symmetries are too many to list, so that training draws them
     grid_row: int = 0  # cells of a line, where a puzzle may also be written as a grid of lines
     context: str = ""  # what the network is told beside the clues, in words, where there is such a thing
+    valid: str = ""  # the function of a user, FILE.py:FUNCTION, that says which boards are valid, where one does
 
     @property
     def usual_clues(self) -> int | None:
@@ -82,6 +83,12 @@ class Task(ABC):
     def has_rules(self) -> bool:
         """Whether `broken` can tell a wrong board; of rows without rules nothing is known."""
         return True
+
+    def checked_by(self, place: str) -> Task:
+        """The task with a user's function for its rules, which one that has rules of its own refuses."""
+        if place:
+            raise LetgoError(f"--valid is for tables; {self.name} has rules of its own")
+        return self
 
     @abstractmethod
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:

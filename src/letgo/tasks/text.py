@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ import torch
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.task import Problem
+from letgo.tasks.task import Problem, Task
 
 ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BLANKS = ".0_*-xX"  # where they are no symbols
@@ -86,3 +87,36 @@ def framed(letters: str, board: Symbols, problem: Problem, broken: CellMask) -> 
     marks = zip(clues[0].tolist(), broken[0].tolist(), strict=True)
     frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in marks]
     return [left + letter + right for letter, (left, right) in zip(letters, frames, strict=True)]
+
+
+class Square(Task):
+    """A square of symbols, none of which may stand twice in a row, a column or another unit."""
+
+    @property
+    @abstractmethod
+    def units(self) -> np.ndarray:
+        """For each kind of unit (row, column, box) the one that a cell lies in."""
+
+    @property
+    def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.symbols
+
+    def cells_of(self, line: str) -> str:
+        return bare_cells(line, self.cells)
+
+    def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
+        """Pairs of equal symbols in one unit."""
+        return same_symbols(board, self.units)
+
+    def parse(self, text: str) -> Problem:
+        """One character per cell, row by row: a symbol, or one of `. 0 _ * - x` for a blank; in one line or several."""
+        problem = read_cells(text, self.cells, ALPHABET[: self.symbols], self.symbols, self.hint(text))
+        refuse_clashes(problem, self.units, self.symbols)
+        return problem
+
+    def hint(self, text: str) -> str:
+        """What a fault adds for this text."""
+        return ""
+
+    def format(self, boards: Symbols, problem: Problem) -> list[str]:
+        return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from letgo.data.files import written_atomically
+from letgo.data.files import write_atomically
 from letgo.errors import LetgoError
 from letgo.runs import Run
 
@@ -32,8 +32,7 @@ def write_csv(folder: Path) -> Path:
     )
     writer.writeheader()
     writer.writerows(rows)
-    with written_atomically(folder / "metrics.csv") as file:
-        file.write(text.getvalue().encode())
+    write_atomically(folder / "metrics.csv", text.getvalue())
     return folder / "metrics.csv"
 
 
@@ -64,8 +63,7 @@ def draw_losses(folder: Path) -> Path | None:
     points = {name: line for name, line in points.items() if len(line) > 1}
     if not points:
         return None
-    with written_atomically(folder / "loss.svg") as file:
-        file.write(_svg(points).encode())
+    write_atomically(folder / "loss.svg", _svg(points))
     return folder / "loss.svg"
 
 

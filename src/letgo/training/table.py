@@ -16,8 +16,7 @@ from letgo.estimates import rate
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
 from letgo.solver import Solver
-from letgo.tasks import Problem
-from letgo.tasks.table import Table
+from letgo.tasks import Problem, Task
 
 # How the network and its training grow with the cells of a row, so that a CPU learns in minutes; beyond, as for tasks.
 _SMALL: dict[str, Any] = {"network_options": SMALL, "learning_rate": 2e-3, "batch": 64, "sample_steps": 50}
@@ -44,7 +43,7 @@ def table_config(data: str, grid: tuple[int, ...] = (), valid: str = "", **chang
     return replace(config, name=f"{name}-table" if name in PRESETS else name)
 
 
-def remarks(data: str, task: Table) -> list[str]:
+def remarks(data: str, task: Task) -> list[str]:
     """What there is in the file, and what one may want to change before training on it."""
     look = Look.at(data)
     some = ", ".join(look.values[:6]) + (", ..." if len(look.values) > 6 else "")

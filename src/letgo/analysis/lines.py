@@ -1,0 +1,73 @@
+"""Validity by one number at a time: steps, calls of the network, the variance of a step, the time told ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from letgo.analysis import Report
+from letgo.analysis import sweep as sweeps
+from letgo.analysis.study import Study
+from letgo.samplers import RULES, Sampler, fitting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Factors on the model's own steps: of 200 they are Table 10's, 25 to 5,000; and 10 to 5,000 calls
+STEPS = (0.125, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
+CALLS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
+PAIRS = ("tweedie", "ddpm", "confidence", "ancestral")  # of each family the two rules that the paper speaks of
+VARIANCES, FEW_VARIANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.15, 1.3, 1.5, 2.0, 3.0, 4.0), (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)
+AHEAD, FEW_AHEAD = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0), (0.0, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """An analysis whose picture has a line for each sampler, by the number on its horizontal axis."""
+
+    number: str
+    label: str
+    samplers: Callable[[Study], list[Sampler]]
+    logarithmic: bool = False
+
+    def run(self, study: Study) -> Report:
+        return {"rows": sweeps.measured(study, self.samplers(study))}
+
+    def plot(self, reports: list[Report]) -> Figure:
+        return sweeps.plot_lines(reports, self.number, self.label, self.logarithmic)
+
+    def tell(self, report: Report) -> str:
+        return sweeps.tell(report)
+
+
+def by_steps(study: Study) -> list[Sampler]:
+    """More steps help Tweedie reprojection, not DDPM (App. M, Table 10)."""
+    fits = fitting(study.solver.path, study.solver.codec)
+    samplers = [study.sampler(rule) for rule in PAIRS if rule in fits]
+    return [replace(s, steps=count) for s in samplers for count in sweeps.counts(study, STEPS)]
+
+
+def by_calls(study: Study) -> list[Sampler]:
+    """What a budget buys. EM and EM decay would have to be tuned at each number of calls: they are left out."""
+    samplers = [study.sampler(rule) for rule in sweeps.untuned(study)]
+    ahead = [replace(sampler, ahead=1.0) for sampler in samplers if sampler.rule == "tweedie"]
+    many = sweeps.counts(study, CALLS)
+    return [replace(s, steps=max(1, n // RULES[s.rule].calls)) for s in (*samplers, *ahead) for n in many]
+
+
+def by_variance(study: Study) -> list[Sampler]:
+    """A factor on the variance of each step's noise does not close DDPM's gap (Fig. 11)."""
+    factors = FEW_VARIANCES if study.wish.quick else VARIANCES
+    return [replace(study.sampler(rule), variance=factor) for rule in ("ddpm", "tweedie") for factor in factors]
+
+
+def by_ahead(study: Study) -> list[Sampler]:
+    """Tweedie reprojection by how many steps ahead the network is told the time (docs/knife-edge.md)."""
+    return [replace(study.sampler("tweedie"), ahead=c) for c in (FEW_AHEAD if study.wish.quick else AHEAD)]
+
+
+steps = Lines("steps", "sampling steps", by_steps, logarithmic=True)
+calls = Lines("calls", "calls of the network", by_calls, logarithmic=True)
+variance = Lines("variance", "factor on the variance of a step", by_variance)
+ahead = Lines("ahead", "steps ahead, c of t - c h", by_ahead)
