@@ -402,3 +402,21 @@ def test_every_task_of_table_1_has_its_masked_twin(name: str) -> None:
     assert config.sample_steps == steps.get(name, 256)
     same = ("task", "task_options", "batch", "boards", "masks", "learning_rate", "steps")
     assert all(getattr(config, field) == getattr(beside, field) for field in same)
+
+
+@pytest.mark.parametrize("rule", ["ancestral", "confidence", "remask", "remdm"])
+def test_a_cpu_asks_only_about_boards_that_have_changed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = letgo.load("sudoku-mini-d3pm", device="cpu")
+    forward, problem, sampler, rows = solver.sample_engine.forward, solver.empty(8), solver.sampler(rule, 100), []
+
+    def counted(x_t: Tensor, *others: Tensor | None) -> Tensor:
+        rows.append(len(x_t))
+        return forward(x_t, *others)
+
+    monkeypatch.setattr(solver.sample_engine, "forward", counted)
+    once, asked = solver.sample(problem, sampler), sum(rows)
+    rows.clear()
+    monkeypatch.setattr(type(solver.network), "timeless", False)
+    assert torch.equal(solver.sample(problem, sampler), once)
+    assert sum(rows) == 8 * 100
+    assert asked < 0.7 * 8 * 100 if rule == "remdm" else asked <= 8 * (1 + 16 * 2)
