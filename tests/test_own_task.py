@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from importlib import metadata
@@ -171,3 +172,24 @@ def test_a_source_of_ones_own_comes_with_the_task(file: Path):
     problem = source_of(tasks.get("coins")).draw("test", None, 8, 0)
     assert (problem.given.sum(1) == 2).all()
     json.dumps(source_of(tasks.get("coins")).identity("test"))
+
+
+def test_no_module_outside_tasks_and_data_asks_for_a_tasks_name_or_kind() -> None:
+    """Comparisons with a registered name, and `isinstance` of a task's class; `in TASKS` asks the registry."""
+    package = Path(tasks.__file__).parents[1]
+    classes = {type(tasks.get(name)).__name__ for name in tasks.TASKS if name != "table"} | {"Table"}
+    asking = []
+    for path in package.rglob("*.py"):
+        if path.parent.name in ("tasks", "data"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+                known = {part.value for part in parts if isinstance(part, ast.Constant)} & tasks.TASKS.keys()
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                known = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)} & classes
+            else:
+                continue
+            if known:
+                asking.append(f"{path.relative_to(package)}:{node.lineno} {known}")
+    assert asking == []

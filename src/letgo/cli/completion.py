@@ -9,16 +9,7 @@ SHELLS = {
     "zsh": "add `source <(letgo completion zsh)` to ~/.zshrc, after compinit",
     "fish": "letgo completion fish > ~/.config/fish/completions/letgo.fish",
 }
-NAMED = {
-    "solve": "models",
-    "generate": "models",
-    "evaluate": "models",
-    "analyze": "models",
-    "export": "models",
-    "push": "models",
-    "tune": "models",
-    "train": "presets",
-}
+OF_MODELS = ("solve", "generate", "evaluate", "analyze", "export", "push", "tune")
 
 BASH = """_letgo() {
   local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}" words=""
@@ -56,14 +47,14 @@ def verb_words() -> dict[str, list[str]]:
     from letgo.presets import PRESETS
     from letgo.runs import shipped
 
-    names = {"models": shipped(), "presets": list(PRESETS)}
+    names = {**dict.fromkeys(OF_MODELS, shipped()), "train": list(PRESETS)}
     groups = next(a for a in build_parser(VERBS)._actions if isinstance(a, argparse._SubParsersAction))
     found = {}
     for verb, parser in groups.choices.items():
         own = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
         nested = [name for a in parser._actions if isinstance(a.choices, (list, dict)) and not a.option_strings
                   for name in a.choices]  # fmt: skip
-        found[verb] = [*names.get(NAMED.get(verb, ""), []), *nested, *own]
+        found[verb] = [*names.get(verb, []), *nested, *own]
     return found
 
 

@@ -43,19 +43,7 @@ VERBS = {  # each is a module of this package, imported when it is asked for
     "completion": "print a script that completes these words in a shell",
 }
 
-LONG = (
-    "solve",
-    "generate",
-    "train",
-    "evaluate",
-    "tune",
-    "analyze",
-    "reproduce",
-    "complete",
-    "export",
-    "push",
-    "sweep",
-)  # work that says what it does
+BRIEF = ("models", "presets", "merge", "bench", "app", "serve", "data", "completion")  # other verbs say what they do
 
 EPILOG = """examples:
   letgo solve                                        a built-in puzzle, drawn
@@ -202,6 +190,6 @@ def dispatch(words: list[str]) -> int:
 
         args.valid = load_check(args.valid)
     with Voice(getattr(args, "quiet", True), getattr(args, "progress", False)) as args.voice:
-        if args.command in LONG and "torch" not in sys.modules:  # the first import of it may take a while
+        if args.command not in BRIEF and "torch" not in sys.modules:  # the first import of it may take a while
             args.voice.announce(f"letgo {args.command}: loading PyTorch")
         return import_module(f"letgo.cli.{args.command}").run(args)
