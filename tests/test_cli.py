@@ -613,7 +613,7 @@ def test_ctrl_c_elsewhere_is_one_line_and_code_130(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Solver, "solve", interrupted)
+    monkeypatch.setattr(Solver, "slots", interrupted)
     assert main(["solve", "--model", run, BLANK]) == 130
     assert capsys.readouterr().err == "letgo: interrupted\n"
 

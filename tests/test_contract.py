@@ -23,6 +23,7 @@ from letgo.config import Config
 from letgo.data import load_problems
 from letgo.data.make import save
 from letgo.data.source import Source, source_of
+from letgo.engines.cpu import Cpu
 from letgo.engines.graph import Graph
 from letgo.engines.plain import Plain
 from letgo.kernels import Transition
@@ -33,7 +34,7 @@ from letgo.pinning import Clues
 from letgo.registry import choose
 from letgo.rng import PIN, START, Noise
 from letgo.samplers import RULES, Sampler, fitting
-from letgo.sampling import Snapshot, trajectory
+from letgo.sampling import Snapshot, Walk, trajectory
 from letgo.tasks import Problem, Task
 from letgo.training.trainer import plain_network
 
@@ -493,6 +494,22 @@ def test_the_captured_loop_is_the_plain_one_and_goes_on_with_fewer_boards(rule_n
         rest = loop.walk(sampler, clues[rows], noise[rows], None, plain[1].walk[rows])
         for ours, theirs in zip(rest, plain[2:], strict=True):
             assert torch.equal(ours.x, theirs.x[rows])
+
+
+@each_rule
+def test_boards_of_one_batch_may_be_at_different_steps(rule_name: str, network: nn.Module) -> None:
+    path, sampler, done = paths_of(rule_name)[0], registered.sampler(rule_name, 4), torch.tensor([3, 1, 2])
+    clues, noise = clues_on(path, 3, 0.5), Noise.first(1, 3)
+    plain = list(walk(rule_name, path, clues, noise, 4, by=network))
+    rows = list(enumerate(done.tolist()))
+    before, after = (torch.stack([plain[n + i].x[row] for row, n in rows]) for i in (-1, 0))
+    memories = [plain[n - 1].walk[row : row + 1].memory for row, n in rows]
+    memory = None if memories[0] is None else torch.cat([part for part in memories if part is not None])
+    for engine in (Graph(network, path, CPU, "fp32", compiled=False), Cpu(network, path, CPU, "fp32")):
+        slots = engine.slots(sampler)
+        slots.seat(clues, noise, None, Walk(before, memory, done))
+        slots.step()
+        torch.testing.assert_close(slots.walk.x, after, atol=1e-5, rtol=1e-4)
 
 
 @each_rule

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from letgo import tasks
+from letgo.answers import Ledger
 from letgo.cli import main
 from letgo.data import source_of
 from letgo.data.puzzles import read_puzzles
@@ -114,15 +115,15 @@ def test_answers_come_a_few_at_a_time_and_are_those_of_all_at_once(mini: Solver)
 def test_ctrl_c_keeps_the_answers_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    original, calls = Solver.solve, []
+    original, calls = Ledger.answers, []
 
-    def solve(self: Solver, *args: object, **options: object) -> object:
+    def answers(self: Ledger, *args: object) -> object:
         calls.append(args)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return original(self, *args, **options)  # pyright: ignore[reportArgumentType]
+        return original(self, *args)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(Solver, "solve", solve)
+    monkeypatch.setattr(Ledger, "answers", answers)
     (tmp_path / "p.txt").write_text(".1..3......2..3.\n" * 9)
     assert main(["solve", "sudoku-mini", "--file", str(tmp_path / "p.txt")]) == 130
     assert capsys.readouterr().out == "2143342143121234\n" * 3
