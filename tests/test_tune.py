@@ -341,6 +341,7 @@ def test_a_checkpoint_must_lead_by_more_than_a_standard_error() -> None:
     assert best_of([0.0, 0.01], 100) == 0  # none of 100: the error of one board
     assert best_of([0.0, 0.02], 100) == 1
     assert best_of([1.0, 0.5], 100) == 0
+    assert best_of([0.5, 0.56, 0.0], 100) == 1
 
 
 @pytest.mark.fast
