@@ -341,6 +341,7 @@ def test_a_checkpoint_must_lead_by_more_than_a_standard_error() -> None:
     assert best_of([0.0, 0.01], 100) == 0  # none of 100: the error of one board
     assert best_of([0.0, 0.02], 100) == 1
     assert best_of([1.0, 0.5], 100) == 0
+    assert best_of([0.5, 0.56, 0.0], 100) == 1
 
 
 @pytest.mark.fast
@@ -354,6 +355,12 @@ def test_settings_at_the_edge_of_the_grid_are_named() -> None:
     assert said(7.0, None) == "sigma 7 is the largest that was tried; others may do better: --sigmas"
     both = "sigma 3 is the least that was tried; tau_start 0.6 is the least that was tried; others may do better: "
     assert said(3.0, 0.6) == f"{both}--sigmas, --tau-starts"
+    for sigmas, words in (
+        ((3.0,), ""),
+        ((3.0, 5.0), "sigma 3 is the least that was tried; others may do better: --sigmas"),
+    ):
+        grid = [{"sigma": sigma, "tau_start": None} for sigma in sigmas]
+        assert advice({"grid": grid, "best": {"sigma": 3.0, "tau_start": None, "validity": 0.5}}) == words
     assert said(5.0, 0.8) == "tau_start 0.8 is the largest that was tried; others may do better: --tau-starts"
     assert said(3.0, 0.6, validity=0.0) == "no setting gave a valid board; train longer, or sample with more --steps"
 
