@@ -151,7 +151,7 @@ def puzzling(source: Source) -> str:
 
 
 def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
-    """The first test instance of a seed, without its answer; where no regime is named, of a few the first with a clue."""
+    """The first test instance of a seed, without its answer; where no regime is named, one with a clue."""
     from letgo.data.source import source_of
 
     source = source_of(task)
