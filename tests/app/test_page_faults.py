@@ -278,6 +278,9 @@ def test_the_keyboard_meets_run_first_and_keeps_its_place(browser, address):
         assert page.evaluate(typed) == "0"
         sees(page, "#puzzle-message", "5 clues.")  # the server's answer draws the editor once more
         assert page.evaluate("document.activeElement.dataset.cell") == "0"
+        page.keyboard.press("1")  # clashes, which the editor then shows: it is drawn anew
+        page.locator("#editor .cell.bad").first.wait_for()
+        assert page.evaluate("document.activeElement.dataset.cell") == "0"
         assert page.get_attribute("#speed", "aria-valuetext").endswith("steps a second")
 
 

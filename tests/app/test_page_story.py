@@ -36,7 +36,7 @@ def hold_models(page: Any, milliseconds: int) -> None:
 def test_ten_seconds_after_opening_the_question_and_both_shares_are_there_without_a_model(browser, plain):
     story = json.loads((STATIC / "story.json").read_text())
     wins = [sum(r["valid"] for r in story["race"]["results"] if r["side"] == side) for side in (0, 1)]
-    count = story["race"]["count"]
+    count, rules = story["race"]["count"], ("DDPM", "Tweedie reprojection")
     with watched(browser, viewport={"width": 1440, "height": 1000}) as page:
         hold_models(page, 16_000)
         page.goto(plain)
@@ -50,6 +50,15 @@ def test_ten_seconds_after_opening_the_question_and_both_shares_are_there_withou
         assert re.search(
             r"r\d+c\d+ has no symbol left \(\.\d\d\); the \d at r\d+c\d+ it clashes with has stood since step \d+", text
         )
+        for width, height in ((390, 800), (1024, 768), (1440, 900)):  # it is on the screen, not below it
+            page.set_viewport_size({"width": width, "height": height})
+            for part in ("#question", "#answer"):
+                box = page.locator(part).bounding_box()
+                assert 0 <= box["y"] < box["y"] + box["height"] < height
+                assert box["x"] + box["width"] <= width
+            shares = [f"{name} solves it from {n} of {count} seeds" for name, n in zip(rules, wins, strict=True)]
+            assert page.inner_text("#answer") == f"{'; '.join(shares)}."
+        page.set_viewport_size({"width": 1440, "height": 1000})
         sees(page, "#puzzle-message", "21 clues.")
         assert page.evaluate(WIRE) < 200_000
         minds = [int(re.search(r"(\d+) changes of mind", page.inner_text(f"#now-{i}"))[1]) for i in (0, 1)]
@@ -348,6 +357,66 @@ def test_axe_finds_nothing(browser, plain, scheme, width):
                 page.fill("#scrub", "8")
                 clean(page, f"{task}, doubt")
                 page.check("input[value=p]", force=True)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1024), ("dark", 1024), ("light", 390), ("dark", 390)])
+def test_axe_finds_nothing_in_the_states_between(browser, address, scheme, width):
+    """While models load, sampling, racing, stopped; masks, pencil marks, a maze's end, a cell of each kind."""
+    options = {"color_scheme": scheme, "reduced_motion": "reduce", "viewport": {"width": width, "height": 900}}
+    with watched(browser, **options) as page:
+        hold_models(page, 3000)
+        page.goto(address)
+        page.locator("#board-0 svg").wait_for()
+        assert page.locator("#task").is_disabled()
+        clean(page, "models load")
+        page.locator("#task:enabled").wait_for()
+        choose_mini(page)
+        page.fill("#steps", "1000")
+        page.fill("#race-count", "64")
+        page.click("#race")
+        page.locator(".lane .dots").first.wait_for()
+        clean(page, "a race on its way")
+        page.click("#run")
+        sees(page, "#run", "Stop")
+        sees(page, "#status", re.compile(r"Sampling: step \d"))
+        clean(page, "sampling")
+        page.click("#race")
+        page.click("#run")
+        sees(page, "#status", re.compile("Stopped after"))
+        clean(page, "stopped")
+        page.fill("#puzzle", "12.....3........")
+        sees(page, "#solutions", re.compile("No solution"))
+        page.fill("#steps", "10")
+        page.click("#run")
+        sees(page, "#verdict-0 b", re.compile("No board to find"))
+        clean(page, "no solution")
+        page.select_option("#model", "sudoku-mini-d3pm")
+        page.click("#example")
+        page.fill("#steps", "20")
+        run(page)
+        page.fill("#scrub", "6")
+        assert page.locator(".cell.masked").count() > 0
+        clean(page, "masks")
+        page.check("input[value=marks]", force=True)
+        page.locator(".pencil:not(.none)").first.wait_for()
+        clean(page, "pencil marks of a masked model")
+        for title in ("Queens", "Maze", "Graph connectivity"):
+            page.select_option("#task", title)
+            page.select_option("#model", page.locator("#model option[value*='small-']").first.get_attribute("value"))
+            page.click("#example")
+            run(page)
+            page.fill("#cell-row", "2")
+            if title != "Queens":
+                page.fill("#cell-column", "3")
+            page.keyboard.press("Tab")
+            page.locator("#cell-sides .figures").first.wait_for()
+            for view in ("p", "heat", "x", "both"):
+                page.check(f"input[value={view}]", force=True)
+                clean(page, f"{title}, one cell, {view}")
+            page.check("input[value=p]", force=True)
+            page.click("#tour-start")
+            clean(page, f"{title}, tour")
+            page.click("#tour-end")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

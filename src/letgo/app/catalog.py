@@ -105,6 +105,7 @@ class Catalog:
 
 
 def describe(name: str, solver: Solver) -> ModelCard:
+    from letgo.app.frames import picture_side
     from letgo.data.source import source_of
     from letgo.runs import shipped
     from letgo.samplers import RULES
@@ -125,6 +126,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
         side=look.columns,
         **{key: value for key, value in asdict(look).items() if key != "example"},
         masked=solver.path.family != "gaussian",
+        image=picture_side(solver.codec),
         steps=min(config.sample_steps, limits.MAX_STEPS),
         rules=rules,
         default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],

@@ -172,6 +172,7 @@ class ModelCard(BaseModel):
     letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
     separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
     masked: bool = Field(default=False, description="In a state a cell has its symbol, or is masked and has none")
+    image: int = Field(default=0, description="Pixels of a cell's picture, high and wide; 0 where cells are no images")
     steps: int = Field(description="Default number of sampler steps")
     rules: dict[str, list[str]] = Field(description="The rules that fit the model, and the settings that each takes")
     default_rules: list[str] = Field(description="ddpm and tweedie where both fit, else the first two rules")
@@ -252,6 +253,8 @@ class Frame(Event):
     pbad: list[int]
     valid: bool = Field(description="Whether the proposal breaks no rule")
     probabilities: list[list[float]] | None = Field(default=None, description="Of every symbol, cell by cell")
+    xi: str | None = Field(default=None, description="Where cells are images: their pixels, `0` is paper and `z` ink")
+    pi: str | None = Field(default=None, description="The same of the proposal")
 
 
 class Verdict(Event):

@@ -41,7 +41,7 @@ export function clues(model, puzzle) {
 export function makeBoard(model, puzzle) {
   const make = { grid: gridBoard, queens: queensBoard, maze: mazeBoard, graph: graphBoard }[model.kind];
   const board = make(model, puzzle);
-  board.svg.setAttribute("class", `board ${model.kind}`);
+  board.svg.classList.add("board", model.kind);
   board.draw(null, "p");
   return board;
 }
@@ -54,6 +54,30 @@ function canvas(width, height = width) {
 function pointTo(frame, cell, at) {
   frame.setAttribute("display", cell == null ? "none" : "inline");
   if (cell != null) frame.setAttribute("transform", `translate(${at(cell).join(" ")})`);
+}
+
+const MARGIN = 3; // pixels beside a cell's picture, for its symbol
+let pictures = 0;
+
+/** Where cells are images: one picture over all cells. It is a mask, so that its ink is the page's. */
+function pictureLayer(svg, { rows, columns, image }, unit) {
+  const step = image + MARGIN, canvas = Object.assign(document.createElement("canvas"), { width: columns * step, height: rows * step }), pen = canvas.getContext("2d");
+  const id = `picture-${(pictures += 1)}`, size = { width: columns * unit, height: rows * unit };
+  const mask = el("mask", { id }, svg), shot = el("image", { ...size, preserveAspectRatio: "none" }, mask);
+  const ink = el("rect", { class: "picture", ...size, mask: `url(#${id})` }, svg);
+  return (pixels) => {
+    ink.setAttribute("display", pixels ? "inline" : "none");
+    if (!pixels) return;
+    const data = pen.createImageData(canvas.width, canvas.height);
+    data.data.fill(255);
+    for (let i = 3; i < data.data.length; i += 4) data.data[i] = 0;
+    for (let i = 0; i < pixels.length; i++) {
+      const cell = Math.floor(i / image ** 2), x = (cell % columns) * step + 1 + (i % image), y = Math.floor(cell / columns) * step + 1 + (Math.floor(i / image) % image);
+      data.data[4 * (y * canvas.width + x) + 3] = (255 * parseInt(pixels[i], 36)) / 35;
+    }
+    pen.putImageData(data, 0, 0);
+    shot.setAttribute("href", canvas.toDataURL());
+  };
 }
 
 function gridBoard(model, puzzle) {
@@ -70,6 +94,8 @@ function gridBoard(model, puzzle) {
     if (longest > 1) symbol.style.fontSize = `${Math.min(18, 62 / longest)}px`;
     return { group, symbol, ghost, hatch, marks: null };
   });
+  const paint = model.image ? pictureLayer(svg, model, unit) : () => {};
+  let pictured = false;
   const follow = el("rect", { class: "follow", width: unit - 4, height: unit - 4 }, svg);
   const every = (count, step, line) => Array.from({ length: count / step + 1 }, (_, k) => line(k * step * unit)).join("");
   const lines = (across, down) => every(columns, across, (x) => `M${x} 0V${height * unit}`) + every(height, down, (y) => `M0 ${y}H${columns * unit}`);
@@ -108,6 +134,13 @@ function gridBoard(model, puzzle) {
       say(ghost, view === "both" && clue === null ? letter(frame.p[i]) : "");
       if (cell.marks || open) pencil(cell, open);
     });
+    const pixels = frame && view !== "marks" ? frame[key + "i"] : null;
+    paint(pixels);
+    if (pictured !== Boolean(pixels && model.image)) { // the symbol goes to the corner, or back
+      pictured = !pictured;
+      for (const { symbol } of cells) for (const [name, middle] of [["x", unit / 2], ["y", unit / 2 + 1]]) symbol.setAttribute(name, pictured ? unit - 6 : middle);
+      svg.classList.toggle("pictured", pictured);
+    }
     pointTo(follow, followed, (cell) => [(cell % columns) * unit + 2, Math.floor(cell / columns) * unit + 2]);
   }
   function rows(frame, view) {
