@@ -787,5 +787,5 @@ def test_every_option_says_what_it_does_and_what_holds_without_it_in_80_columns(
                 continue
             assert action.help, (parser.prog, action.dest)
             takes_a_value = action.option_strings and action.nargs != 0 and not action.required
-            said = "default" in action.help or "usual" in action.help or "needed" in action.help
+            said = "default" in action.help or "required" in action.help
             assert said or not takes_a_value, (parser.prog, action.option_strings, action.help)
