@@ -789,3 +789,13 @@ def test_every_option_says_what_it_does_and_what_holds_without_it_in_80_columns(
             takes_a_value = action.option_strings and action.nargs != 0 and not action.required
             said = "default" in action.help or "required" in action.help
             assert said or not takes_a_value, (parser.prog, action.option_strings, action.help)
+
+
+def test_a_file_of_ones_own_is_run_when_the_command_speaks_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Running it imports torch, which takes seconds on a busy machine."""
+    source = "from letgo import progress\nprint('speaks' if progress._speaking else 'silent')\ncheck = bool\n"
+    (tmp_path / "own.py").write_text(source)
+    assert main(["complete", "sudoku-mini", "rows.csv", "--valid", f"{tmp_path / 'own.py'}:check"]) == 2
+    assert capsys.readouterr().out == "speaks\n"
