@@ -47,6 +47,7 @@ def weeks(count: int, seed: int = 0) -> list[list[str]]:
 
 if __name__ == "__main__":
     count, path = int(sys.argv[1]), sys.argv[2]
+    print(f"drawing {count:,} weeks", flush=True)
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(f"{day}_{person}" for day, person in product(DAYS, PEOPLE))

@@ -114,6 +114,10 @@ def test_the_readme_is_short_and_can_be_pasted():
             words = shlex.split(line.partition("|")[2] or line, comments=True)
             assert words[0] == "letgo", line
             parse([word for word in words[1:] if word != "-"])
+            for word in words[1:]:
+                assert ".py:" not in word or (ROOT / word.partition(":")[0]).is_file(), line
+    (coins,) = (code for code in blocks("CONTRIBUTING.md", "python") if code.startswith("# coins.py\n"))
+    assert (ROOT / "examples" / "coins.py").read_text() == coins.partition("\n")[2]
 
 
 @pytest.fixture

@@ -108,8 +108,9 @@ def test_the_lines_that_made_a_model_follow_from_one_another() -> None:
             words = shlex.split(line)
             given = dict(pairwise(words))
             assert given.get("--init") in (None, *made), line
-            made.append(given["--out"])
-        assert made[-1] in (f"runs/{name}", f"runs/{name}/s0"), name
+            out = given["--out"]
+            made += [out, *(f"{out}/s{seed}" for seed in given.get("--seeds", "").split(",") if seed)]
+        assert out in (f"runs/{name}", f"runs/{name}/s0"), name
 
 
 def test_all_models_together_are_under_40_megabytes() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST = 1500  # characters of a message
+LONG = 200  # characters of a list that is left out where a name is near
 
 
 class LetgoError(ValueError):
@@ -22,8 +23,10 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Letgo
 
     names = list(known)
     near = get_close_matches(name.lower(), names, 1, 0.6 if len(name) > 3 else 0.7)  # 'gpu' is not 'cpu'
-    suggestion = f"did you mean {near[0]}? " if near else ""
-    return LetgoError(f"unknown {kind} '{name}'; {suggestion}{hint or 'choose one of ' + ', '.join(names)}")
+    listed = hint or "choose one of " + ", ".join(names)
+    if near and len(listed) > LONG:
+        return LetgoError(f"unknown {kind} '{name}'; did you mean {near[0]}?")
+    return LetgoError(f"unknown {kind} '{name}'; {f'did you mean {near[0]}? ' if near else ''}{listed}")
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:

@@ -53,8 +53,8 @@ def shows_the_page(user: User, words: str) -> None:
             assert server.wait(20) in (0, 130)
 
 
-def test_the_researcher(user: User, line: Line) -> None:
-    """Trains, goes on, measures what was trained and what is shipped, and asks what of the paper is there."""
+def test_the_researcher(user: User, line: Line, example: Callable[[str], Path]) -> None:
+    """Trains, goes on, measures what was trained and what is shipped, trains a task of their own, asks for Table 1."""
     train = line("letgo train sudoku-mini").partition("#")[0] + " --steps 300"
     assert "300" in user.pastes(f"{train} --max-seconds 2").text
     assert (user.folder / "runs" / "mini" / "state.pt").is_file()
@@ -63,6 +63,10 @@ def test_the_researcher(user: User, line: Line) -> None:
     assert json.loads(report)["validity"]["n"] == 200
     baseline = line("letgo evaluate sudoku-baseline").replace("--count 20", "--count 2")
     assert "n=2" in user.pastes(baseline).text.replace(" ", "")
+    (user.folder / "examples").mkdir()
+    example("coins.py").rename(user.folder / "examples" / "coins.py")
+    own = line("letgo train --task").partition("#")[0]
+    assert "40 steps" in user.pastes(f"{own} --steps 40").text
     assert "sudoku" in user.pastes(line("letgo reproduce table1 --dry-run")).text
     assert "sudoku-mini" in user.pastes(line("letgo presets")).out
     assert "--steps" in user.pastes("letgo train --help").out

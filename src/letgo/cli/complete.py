@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         raise LetgoError(f"{args.model} was not trained on a table; fill its blanks with `letgo solve {args.model}`")
     options.check_rows(solver, args)
     problem = source.read_partial(args.file)
-    args.voice.announce(f"completing {len(problem):,} rows by {solver.config.name}, on {device_name(solver.device)}")
+    rows = f"{len(problem):,} row{'s' * (len(problem) != 1)}"
+    args.voice.announce(f"completing {rows} by {solver.config.name}, on {device_name(solver.device)}")
     found = complete(solver, problem, args, Progress("sampled", voice=args.voice))
     text = written(solver, found, args)
     if args.out is None:

@@ -12,12 +12,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a task or model")
     parser.add_argument("--count", type=options.boards, default=1, help="boards (default 1)")
     parser.add_argument("--model", help=f"{options.MODEL} (default: the task's)")
-    parser.add_argument("--rule", help="default: what draws most valid boards, by the model's card")
+    parser.add_argument(
+        "--rule", help="sampling rule (default: the one that draws most valid boards, by the model's card)"
+    )
     parser.add_argument(
         "--tries",
         type=options.at_least(1),
         default=1,
-        help="draw so many for each board, keep the likeliest to the network (default 1)",
+        help="draw this many for each board, keep the one that the network finds likeliest (default 1)",
     )
     options.flag(parser, "--json", "one object with boards, their validity and the rate")
     options.flag(parser, "--show", "draw the boards")

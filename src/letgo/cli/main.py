@@ -181,6 +181,15 @@ def dispatch(words: list[str]) -> int:
     if getattr(args, "quiet", False):
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of hub:ID, too
     args.command_line = "letgo " + shlex.join(words)
+    with Voice(getattr(args, "quiet", True), getattr(args, "progress", False)) as args.voice:
+        if args.command in LONG and "torch" not in sys.modules:  # the first import of it may take a while
+            args.voice.announce(f"letgo {args.command}: loading PyTorch")
+        _load_own(args)
+        return import_module(f"letgo.cli.{args.command}").run(args)
+
+
+def _load_own(args: argparse.Namespace) -> None:
+    """Run the files that --task and --valid name, which imports torch."""
     if getattr(args, "own_task", None) is not None:
         from letgo import tasks
 
@@ -189,7 +198,3 @@ def dispatch(words: list[str]) -> int:
         from letgo.tasks.table import load_check
 
         args.valid = load_check(args.valid)
-    with Voice(getattr(args, "quiet", True), getattr(args, "progress", False)) as args.voice:
-        if args.command not in BRIEF and "torch" not in sys.modules:  # the first import of it may take a while
-            args.voice.announce(f"letgo {args.command}: loading PyTorch")
-        return import_module(f"letgo.cli.{args.command}").run(args)

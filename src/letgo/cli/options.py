@@ -117,19 +117,19 @@ def common(parser: argparse.ArgumentParser, idle: bool = False) -> None:
     """With `idle` the number of threads follows what the machine has idle."""
     text = "CPU threads (default: idle cores)" if idle else "CPU threads (default 1; more pay only if idle)"
     parser.add_argument("--threads", type=threads, default=None if idle else 1, help=text)
-    flag(parser, "--progress", "where stderr is no terminal: a line every 5 seconds, not every 30")
+    flag(parser, "--progress", "without a terminal, a line every 5 seconds instead of every 30")
     flag(parser, "--quiet", "no progress, no remarks")
     flag(parser, "--debug", "show the traceback of an error")
 
 
 def own_task(parser: argparse.ArgumentParser) -> None:
-    text = "a task of your own: this class of this file, which is run (default: none)"
+    text = "a task of your own: a class in a Python file, which is run (default: none)"
     parser.add_argument("--task", dest="own_task", metavar="FILE.py:CLASS", help=text)
 
 
 def valid(parser: argparse.ArgumentParser) -> None:
-    text = "tables: a function that is given a row's words and says if it is valid; its file is run (default: none)"
-    parser.add_argument("--valid", metavar="FILE.py:FUNCTION", help=text)
+    text = "tables: a function that gets a row's words as a list and returns whether it is valid; its file is run"
+    parser.add_argument("--valid", metavar="FILE.py:FUNCTION", help=f"{text} (default: none)")
 
 
 def device(

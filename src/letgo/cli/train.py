@@ -23,55 +23,64 @@ A_DAY = 86_400  # seconds
 
 def add(parser: argparse.ArgumentParser) -> None:
     add, whole = parser.add_argument, options.at_least(1)
-    add("preset", nargs="?", metavar="PRESET", help="`letgo presets` lists them; none with --task or a table")
+    add(
+        "preset",
+        nargs="?",
+        metavar="PRESET",
+        help="what to train (`letgo presets` lists them); none with --task or a table",
+    )
     add(
         "--out",
         type=options.path,
         metavar="RUN",
-        help="the run folder; repeat the command to resume (needed but for --dry-run)",
+        help="the run folder to write; repeat the command to resume (required, except with --dry-run)",
     )
-    add("--init", metavar="M", help="start from this model's weights (default: random ones)")
-    data = "training instances: .npz, .csv(.gz), a folder, or hub (default: generated); without a preset a table of "
-    add(
-        "--data", help=f"{data}your own, a valid configuration per row: .csv .txt .npy .npz .parquet (docs/own-data.md)"
+    add("--init", metavar="M", help="start from the weights of this model or run (default: random weights)")
+    data = (
+        "training data: .npz, .npy, .csv(.gz), a folder, or hub (default: generated). Without PRESET a table of your "
     )
+    add("--data", help=f"{data}own, one valid row per line: .csv .tsv .txt .npy .npz .parquet (docs/own-data.md)")
     add(
         "--digits",
         metavar="WHAT",
-        help="images for presets of digits: mnist, optdigits, a folder with MNIST's files or of `letgo data digits` "
+        help="images, for presets of digits: mnist, optdigits, a folder with MNIST's files or of `letgo data digits` "
         "(default: MNIST of data/mnist, where it was fetched, else optdigits)",
     )
     add(
         "--grid",
         type=options.grid,
         metavar="HxW",
-        help="how the cells of a table's row lie, for the page (default: a row)",
+        help="tables: show a row as a grid of this height and width on the page (default: one line)",
     )
     options.valid(parser)
-    add("--steps", type=whole, help="optimiser steps, which schedules follow (default: the preset's)")
-    add("--max-seconds", type=options.real(0.0), help="stop cleanly after this time and save (default: never)")
-    add("--seed", type=options.seed, help="of weights, boards and noise (default 0)")
+    add("--steps", type=whole, help="optimizer steps (default: the preset's)")
+    add(
+        "--max-seconds",
+        type=options.real(0.0),
+        help="stop training after this many seconds and save; choosing weights comes on top (default: never)",
+    )
+    add("--seed", type=options.seed, help="random seed of weights, boards and noise (default 0)")
     add(
         "--seeds",
         type=options.list_of(options.seed),
-        help="several runs: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2 (default: one)",
+        help="train several seeds: 0,1,2 writes RUN/s0, RUN/s1, RUN/s2 (default: one)",
     )
     options.device(parser)
     add_recipe(parser)
     add(
         "--keep",
         type=options.list_of(whole, may_be_empty=True),
-        help="steps whose weights are kept, e.g. 1000,2000; '' for none (default: 20k to 2M, nine of them)",
+        help="steps whose checkpoints are kept, e.g. 1000,2000; '' for none (default: nine, from 20,000 to 2,000,000)",
     )
     add(
         "--validate",
         type=options.at_least(0),
-        help="instances that choose between EMA and raw weights (default 64, on a GPU 512; 0: keep EMA)",
+        help="validation instances that decide between EMA and raw weights (default 64, on a GPU 512; 0: keep EMA)",
     )
     add("--log-every", type=whole, default=100, help="steps between lines of metrics.jsonl (default 100)")
-    log = "metrics as RUN/metrics.csv or for TensorBoard (that package), too (default: in metrics.jsonl alone)"
+    log = "also write metrics as RUN/metrics.csv, or for TensorBoard if it is installed (default: only metrics.jsonl)"
     add("--log", choices=["csv", "tensorboard"], help=log)
-    options.flag(parser, "--plain", "no compilation, no CUDA graph")
+    options.flag(parser, "--plain", "plain PyTorch: no compilation, no CUDA graph")
     options.flag(parser, "--dry-run", "print the configuration and stop")
     options.own_task(parser)
     options.common(parser, idle=True)
@@ -80,35 +89,52 @@ def add(parser: argparse.ArgumentParser) -> None:
 def add_recipe(parser: argparse.ArgumentParser) -> None:
     """Add what a preset decides and a user may decide otherwise."""
     add = parser.add_argument
-    options.batch(parser, "boards per step (default: the preset's, as of --steps and all down to --simple-weight)")
-    add("--optimizer", choices=["adam", "muon"], help="adam (the paper's, usual), or muon for the blocks' matrices")
-    add("--learning-rate", type=options.positive, help="its value between warm-up and decay (usually 0.001)")
-    add("--warmup", type=options.at_least(0), help="steps of linear warm-up (usually 2,000)")
+    options.batch(parser, "boards per step (default: the preset's, usually 256)")
+    add(
+        "--optimizer",
+        choices=["adam", "muon"],
+        help="adam, as in the paper, or muon for the blocks' matrices (default: the preset's, usually adam)",
+    )
+    add(
+        "--learning-rate",
+        type=options.positive,
+        help="peak learning rate, after warm-up (default: the preset's, usually 0.001)",
+    )
+    add(
+        "--warmup",
+        type=options.at_least(0),
+        help="steps of linear learning-rate warm-up (default: the preset's, usually 2,000)",
+    )
     add(
         "--decay",
         type=options.real(0.0, 1.0),
-        help="share of the steps, at the end, for the rate to fall to 0 (usually 0: it does not)",
+        help="fraction of the steps, at the end, in which the learning rate falls to 0 (default: the preset's, "
+        "usually 0: a constant rate)",
     )
     add(
         "--precision",
         choices=["auto", "bf16", "fp32"],
-        help="of the network's products; auto (default): bf16 on a GPU, fp32 elsewhere",
+        help="of matrix products; auto is bf16 on a GPU and fp32 elsewhere (default: the preset's, usually auto)",
     )
     add(
         "--boards",
         type=options.boards,
-        help="how many instances to generate where no --data is given (default: the preset's)",
+        help="how many training instances to generate if there is no --data (default: the preset's)",
     )
-    options.flag(parser, "--symmetries", "mazes: each in its 8 turns and reflections")
+    options.flag(
+        parser,
+        "--symmetries",
+        "data augmentation: the 8 rotations and reflections of a maze, a random symmetry of each Sudoku",
+    )
     add(
         "--simple-weight",
         type=options.real(0.0, 100.0),
-        help="lambda_simple of self-correction, 0 to 100 (usually 0.1)",
+        help="lambda_simple, the weight of the simple loss, 0 to 100 (default: the preset's, usually 0.1)",
     )
     add(
         "--ablation",
         metavar="NAME",
-        help="another objective of App. L.2; a wrong name lists all (default: the preset's)",
+        help="an ablation of the objective (App. L.2); a wrong name lists them all (default: none)",
     )
     options.flag(parser, "--full-gradient", "Algorithm 2 to the letter; slower (default: App. C's cheaper form)")
 

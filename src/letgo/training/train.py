@@ -176,7 +176,9 @@ def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, 
         kind, ema, raw = choice["weights"], *(row["validity"] for row in choice["scores"])
         because = {"seconds": round(run.seconds, 1), "scores": {"ema": ema, "raw": raw}, "rule": choice["rule"]}
         run.export(run.step, kind, {**because, "count": len(problem), "command": command})
-    return f"validation, {choice['rule'].capitalize()}, n={len(problem)}: EMA {ema:.3f}, raw {raw:.3f}; kept {kind}"
+    close = ", as raw leads by less than a standard error" if kind == "ema" and raw > ema else ""
+    scores = f"EMA {ema:.3f}, raw {raw:.3f}; kept {kind}{close}"
+    return f"validation, {choice['rule'].capitalize()}, n={len(problem)}: {scores}"
 
 
 def _choose_by_likelihood(
