@@ -127,12 +127,12 @@ def asked_once(denoise: Denoise) -> Denoise:
 
     def denoise_changed(x_t: State, t: Time) -> State:
         if not last or last[0].shape != x_t.shape:
-            x0_hat = denoise(x_t, t[:1])
+            x0_hat, _ = split_output(denoise(x_t, t[:1]))
         else:
             changed, x0_hat = (x_t != last[0]).flatten(1).any(1), last[1]
             if bool(changed.any()):
                 x0_hat = x0_hat.clone()
-                x0_hat[changed] = denoise(x_t[changed], t[:1])
+                x0_hat[changed] = split_output(denoise(x_t[changed], t[:1]))[0]
         last[:] = x_t, x0_hat
         return x0_hat
 
