@@ -182,7 +182,7 @@ def dispatch(words: list[str]) -> int:
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of hub:ID, too
     args.command_line = "letgo " + shlex.join(words)
     with Voice(getattr(args, "quiet", True), getattr(args, "progress", False)) as args.voice:
-        if args.command in LONG and "torch" not in sys.modules:  # the first import of it may take a while
+        if args.command not in BRIEF and "torch" not in sys.modules:  # the first import of it may take a while
             args.voice.announce(f"letgo {args.command}: loading PyTorch")
         _load_own(args)
         return import_module(f"letgo.cli.{args.command}").run(args)
