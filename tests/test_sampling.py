@@ -19,15 +19,7 @@ from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 from letgo.rng import KERNEL, PIN, START, Noise
 from letgo.samplers import Sampler
-from letgo.sampling import (
-    Snapshot,
-    ahead_of,
-    belief,
-    refuse_nan,
-    trajectory,
-    uniform_grid,
-    warn_of_size,
-)
+from letgo.sampling import Snapshot, Walk, ahead_of, belief, check_proposal, refuse_nan, trajectory, uniform_grid
 
 pytestmark = pytest.mark.fast
 
@@ -247,11 +239,13 @@ def test_a_sampler_that_diverges_by_itself_is_no_fault_of_the_network() -> None:
 
 
 def test_a_state_beyond_a_million_is_the_samplers_fault_and_not_the_networks() -> None:
+    done = torch.tensor([6])
     for size, says in ((1e6, "the network's prediction is not finite at step 7"), (1e6 + 0.5, "diverged at step 7")):
         with pytest.raises(LetgoError, match=says):
-            refuse_nan(torch.tensor([[[-size, 1.0]]], dtype=torch.float64), math.nan, 7)
-    refuse_nan(torch.tensor([[[math.inf]]]), math.nan, 7)  # it has diverged already, and goes on as it likes
-    refuse_nan(torch.tensor([[[2e6]]]), 3e6, 7)
+            refuse_nan(torch.tensor([[[-size, 1.0]]], dtype=torch.float64), torch.full((1, 1, 2), math.nan), done)
+    infinite = torch.tensor([[[math.inf]]])
+    refuse_nan(infinite, infinite * 0, done)  # it has diverged already, and goes on as it likes
+    refuse_nan(torch.tensor([[[2e6]]]), torch.tensor([[[3e6]]]), done)
 
 
 def test_an_implausible_answer_is_told_once_with_its_step() -> None:
@@ -274,13 +268,13 @@ def test_implausible_is_more_than_a_hundred_from_a_state_that_is_not() -> None:
         x_t = torch.tensor([[[-size, 1.0]]])
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            said = warn_of_size(path or CosinePath(), x_t, largest, 5, torch.full((1, 1, 1), 1.0))
+            walk = Walk(x_t, done=4)
+            said = check_proposal(path or CosinePath(), torch.ones(6), walk, torch.full_like(x_t, largest))
         assert said == bool(found)
         return str(found[0].message) if found else None
 
     assert told(100.0, 100.0) is None
     assert told(100.5, 1e4) is None
-    assert told(1.0, math.inf) is None  # which is no size but a fault
     assert told(100.0, 100.5) is not None
     assert "reaches 5,000 at step 5, where alpha is 0: " in str(told(1.0, 5e3))
     assert "reaches 5,000 at step 5: " in str(told(1.0, 5e3, Absorbing()))

@@ -212,9 +212,9 @@ def test_folds_of_uneven_size_count_alike_and_progress_is_told_in_parts(monkeypa
         ],
         "torch": torch.__version__,
     }
-    monkeypatch.setattr(tuning, "_valid", lambda *inputs: asked.append(inputs[3:]) or torch.zeros(11))
+    monkeypatch.setattr(tuning, "_valid", lambda *inputs: asked.append(inputs[3:5]) or torch.zeros(11))
     assert tune(solver, blank(11), samplers[:1])["seed"] == 0
-    assert asked[-1] == (0, None, None)
+    assert asked[-1] == (0, None)
 
 
 @pytest.mark.fast
