@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from itertools import permutations, product
 from typing import TYPE_CHECKING
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from letgo.paths import GaussianPath
 
 torch.set_num_threads(1)
+# A shell in the background ignores these, and so would all that the tests start.
+for interruption, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(interruption) == signal.SIG_IGN:
+        signal.signal(interruption, usual)
 
 
 @pytest.fixture(autouse=True)
