@@ -44,7 +44,8 @@ def test_the_page_describes_it(file: Path):
     card = describe("coins", Solver(config, config.build_model()))
     assert (card.title, card.kind, card.cells, card.rows, card.columns) == ("Coins", "grid", 4, 1, 4)
     assert tasks.Task.look.__get__(tasks.get("coins")) == tasks.Look("Coins", 2, 2, ["H", "T"])  # a guess
-    assert (list(card.letters), card.regime.named, card.example.puzzle) == (["H", "T"], ["gen", "train"], "....")
+    assert (list(card.letters), card.regime.named) == (["H", "T"], ["gen", "train"])
+    assert set(card.example.puzzle) & {"H", "T"}  # a puzzle to watch has a clue, though its first regime gives none
 
 
 def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path: Path):
