@@ -58,12 +58,12 @@ def measured(study: Study, ahead: float = 0.0) -> Report:
 def answers(piece: Piece, blur: State, t: Time, lead: float, noise: State) -> tuple[Tensor, Tensor]:
     """For each board what is kept of the push, and how far the new proposal lies from the blur, a board being 1."""
     clues, path = piece.clues, piece.solver.path
-    towards = (clues.values - blur).masked_fill(clues.given[..., None], 0.0)
-    told, whole = (t - lead).clamp(min=0), total(towards**2).clamp(min=1e-9)
-    plain, pushed = (piece.propose(path.sample(blur + push * towards, t, noise), told) for push in (0.0, PUSH))
-    away = (plain - blur).masked_fill(clues.given[..., None], 0.0)
-    found = total((pushed - plain) * towards) / whole / PUSH, total(away**2) / whole
-    return found[0][: piece.count].double().cpu(), found[1][: piece.count].double().cpu()
+    towards, told = clues.values - blur, (t - lead).clamp(min=0)
+    states = (path.sample(blur + push * towards, t, noise) for push in (0.0, PUSH))
+    plain, pushed = (clues.pin(piece.propose(x_t, told)) for x_t in states)
+    whole = total(towards**2).clamp(min=1e-9)
+    gain, away = total((pushed - plain) * towards) / whole / PUSH, total((plain - blur) ** 2) / whole
+    return gain[: piece.count].double().cpu(), away[: piece.count].double().cpu()
 
 
 def total(values: State) -> Tensor:

@@ -13,7 +13,6 @@ from letgo.analysis.drawing import COLOURS, caption, panels
 from letgo.analysis.study import Study
 from letgo.analysis.sweep import curve, line, measured
 from letgo.runs import Run
-from letgo.solver import Solver
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +29,7 @@ def run(study: Study) -> Report:
     known = sorted(run.candidates()) if run is not None else []
     for step, kind in known or [(int(whole.card.get("steps", whole.config.steps)), "ema")]:
         network = run.network(step, kind) if run is not None and known else whole.network
-        study.model = Solver(whole.config, network, whole.device, whole.folder, threads=whole.threads)
+        study.model = whole.with_network(network)
         found = {row["rule"]: row for row in measured(study, [study.sampler(rule) for rule in RULES])}
         rows.append({"training_steps": step, "weights": kind, "rules": found, "gain": gain.measured(study)})
     study.model = whole
@@ -46,14 +45,15 @@ def tell(report: Report) -> str:
     lines = []
     for row in report["rows"]:
         mark = "  <- picked by Euler" if row is picked(report["rows"]) else ""
-        grown = f"a push grows by e^{row['gain']['growth']:.1f}"
+        since = row["gain"]["crossing"]
+        grown = "a push never grows" if since is None else f"a push grows from t = {since:.4f} on"
         lines.append(f"step {row['training_steps']}, {NAMES[row['weights']]}: {grown}{mark}")
         lines += [f"  {line(row['rules'][rule])}" for rule in RULES]
     return "\n".join(lines)
 
 
 def plot(reports: list[Report]) -> Figure:
-    """For each run Tweedie's validity by training step, and by the growth of a push."""
+    """For each run Tweedie's validity by training step, and by the time from which on a push grows."""
     figure, axes = panels(len(reports), 2, (3.4, 2.5), sharey=True)
     for (by_step, by_gain), report in zip(axes, reports, strict=True):
         for kind, colour in KINDS.items():
@@ -62,12 +62,12 @@ def plot(reports: list[Report]) -> Figure:
                 continue
             found = [row["rules"]["tweedie"] for row in rows]
             curve(by_step, found, [row["training_steps"] for row in rows], NAMES[kind], COLOURS[colour])
-            at = [row["gain"]["growth"] for row in rows]
+            at = [row["gain"]["crossing"] or 0.0 for row in rows]
             by_gain.plot(at, [one["validity"]["value"] for one in found], "o", color=COLOURS[colour], ms=4)
         by_step.set_title(f"{report['model']}, regime {report['regime']}", loc="left")
         by_step.set_ylabel("valid boards, Tweedie")
         by_step.set_xlabel("training steps")
         by_step.legend(frameon=False)
-        by_gain.set_xlabel("powers of e by which a push grows")
+        by_gain.set_xlabel("time t from which on a push grows")
     caption(figure, reports)
     return figure

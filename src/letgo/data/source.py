@@ -322,7 +322,8 @@ def file_identity(path: Path) -> dict[str, Any]:
     raw = path.read_bytes()
     found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
     if file_kind(path) == "csv":
-        found["rows"] = (gzip.decompress(raw) if path.suffix == ".gz" else raw).count(b"\n") - 1
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        found["rows"] = text.count(b"\n") - text.endswith(b"\n")  # the header is no row
     if file_kind(path) == "npz" and zipfile.is_zipfile(path):
         found["rows"] = npz_meta(path).get("count")
     return found
