@@ -44,10 +44,10 @@ def evaluate_model(
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
-    `settings` are those of the rule: sigma, tau_start, variance, ahead, soft_until, order_noise; where they are not
-    given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the network's
-    self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored. Where it found one for
-    boards on the way, a try ends there; with `whole_tries` only the last board is asked about, by calls of its own.
+    `settings` are those of the rule: sigma, tau_start, sigma_ahead, variance, ahead, soft_until, order_noise; where
+    they are not given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the
+    network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored. Where it found
+    one for boards on the way, a try ends there; with `whole_tries` only the last board is asked about, by more calls.
 
     >>> import letgo
     >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")
