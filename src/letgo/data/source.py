@@ -137,6 +137,9 @@ class Source:
     # Instances of the task's own.
 
     def generate(self, split: str, regime: str, count: int, rng: np.random.Generator) -> Problem:
+        free = self.task.usual_clues is not None or regime.isdecimal()
+        if not free and regime not in (*self.regimes, "train"):
+            raise unknown("regime", regime, self.regimes)
         return self.task.generate(count, rng, regime)
 
     def at_once(self, regime: str) -> int:

@@ -19,7 +19,7 @@ from letgo.tasks.task import Look, Problem, Task, random_masks
 
 GROUP = "letgo.tasks"  # the entry points of other packages, each a Task class under its task's name
 FIELDS = ("name", "cells", "symbols", "regimes")
-MOST_CELLS = 1_000_000
+MOST_CELLS, MOST_SYMBOLS = 1_000_000, 256  # a cell of training instances and of files is a byte
 SOURCE = "letgo.data.source:Source"
 
 
@@ -59,6 +59,8 @@ def get(name: str, **options: Any) -> Task:
     task = resolve(row.build)(**(row.options | options))
     if not 1 <= task.cells <= MOST_CELLS:
         raise LetgoError(f"{name} with {task.cells:,} cells; expected at most {MOST_CELLS:,}")
+    if not 1 <= task.symbols <= MOST_SYMBOLS:
+        raise LetgoError(f"{name} with {task.symbols:,} symbols; expected at most {MOST_SYMBOLS}")
     return task
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -191,13 +192,20 @@ class Task(ABC):
         """A square board where the cells fill one, else a single row."""
         side = isqrt(self.cells)
         rows, columns = (side, side) if side**2 == self.cells else (1, self.cells)
-        return Look(self.name.capitalize(), rows, columns, self._letters())
+        letters, separator = self._letters()
+        return Look(self.name.capitalize(), rows, columns, letters, separator=separator)
 
-    def _letters(self) -> list[str]:
-        """How each symbol is written, found by writing a board that holds nothing else."""
+    def _letters(self) -> tuple[list[str], str]:
+        """How each symbol is written and what stands between two, found by writing boards of one symbol alone."""
         boards = torch.arange(self.symbols)[:, None].expand(-1, self.cells)
         lines = self.format(boards, Problem(boards, torch.zeros_like(boards, dtype=torch.bool)))
-        return [line[0] if len(line) == self.cells else "?" for line in lines]
+        if all(len(line) == self.cells for line in lines):
+            return [line[0] for line in lines], ""
+        words = [re.findall(r"\w+", line) for line in lines]
+        if all(len(each) == self.cells and len({*each}) == 1 for each in words):
+            between = re.findall(r"\W+", lines[0].strip())
+            return [each[0] for each in words], between[0] if len({*between}) == 1 else ""
+        return [str(symbol) for symbol in range(self.symbols)], ""
 
 
 def identities(problem: Problem) -> Int[Tensor, "batch"]:
