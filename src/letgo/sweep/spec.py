@@ -44,6 +44,7 @@ class Evaluate(TypedDict, total=False):
     batch: Count
     sigma: Positive
     tau_start: Share
+    sigma_ahead: Positive
     variance: Positive
     soft_until: Share
     until_sure: bool
