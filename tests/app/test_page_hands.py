@@ -251,7 +251,7 @@ def test_nodes_of_one_component_share_a_colour(browser, plain):
 
 
 def test_a_replay_draws_a_maze_and_fits_its_frame(browser, folders, tmp_path):
-    """As a page of its own: walls dark, the way filled, no letters in between; in a notebook: whole, with its button."""
+    """As a page of its own: walls dark, ways filled, no letters between; in a notebook: whole, with its button."""
     import letgo
     from letgo.tasks.maze import Maze
 
@@ -264,7 +264,8 @@ def test_a_replay_draws_a_maze_and_fits_its_frame(browser, folders, tmp_path):
         sees(page, ".now", re.compile("step 4 of 4"))
         page.fill(".scrub", "0")  # the puzzle
         drawn = page.evaluate(
-            """() => { const canvas = document.querySelector('canvas'), pen = canvas.getContext('2d'), unit = canvas.width / 8;
+            """() => { const canvas = document.querySelector('canvas'), unit = canvas.width / 8;
+            const pen = canvas.getContext('2d');
             return Array.from({ length: 64 }, (_, i) => [...pen.getImageData((i % 8) * unit + unit / 4,
               Math.floor(i / 8) * unit + unit / 4, unit / 2, unit / 2).data].filter((_, k) => k % 4 === 0)); }"""
         )

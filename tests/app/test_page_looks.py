@@ -314,7 +314,8 @@ def holds(words: str, why: str, puzzle: str, board: str) -> bool:
     if words == "Maze":
         told = re.search(r"does not reach G; its piece at r(\d+)c(\d+), which is cut off, has stood", why)
         assert told
-        cells = {(r, c): s for r, row in enumerate(board.split("; "), 1) for c, s in enumerate(row.split(": ")[1].split(), 1)}
+        rows = [row.split(": ")[1].split() for row in board.split("; ")]
+        cells = {(r, c): symbol for r, row in enumerate(rows, 1) for c, symbol in enumerate(row, 1)}
         piece = int(told[1]), int(told[2])
         open_, reached = [place for place, s in cells.items() if s == "S"], set()
         while open_:
