@@ -129,8 +129,13 @@ def test_a_lost_connection_leaves_what_was_sent(browser):
         page.fill("#speed", "9")
         page.click("#run")
         contains(page, "#problem", "The connection ended early")
+        comes_to_rest(page)  # by itself
+        page.click("#last")
+        reached = steps_shown(page)
+        page.click("#first")
         page.click("#play")
         comes_to_rest(page)
+        assert steps_shown(page) == reached
         assert 0 < steps_shown(page) < 50
     context.close()
 
