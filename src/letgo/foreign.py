@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 
 from letgo.errors import LetgoError, whole_number
 from letgo.kernels import Rule
-from letgo.machine import pick_device
-from letgo.models.denoiser import Clip, Foreign, checked_clip, split_output
+from letgo.machine import pick_device, refuse_beyond_memory
+from letgo.models.denoiser import Clip, Foreign, check_network, checked_clip, split_output
 from letgo.paths import CosinePath, GaussianPath, Path, checked_path
 from letgo.pinning import Clues
 from letgo.rng import Noise
@@ -51,11 +52,13 @@ def sample(
     on the seed and its place in the batch. States lie on `device`; without it where `known` or the network does.
     """
     size, clip = checked_shape(shape), checked_clip(clip)
-    path = path_of(check_network(denoise), path)
+    path = path_of(check_network("denoise", denoise), path)
     chosen, kind = checked_rule(rule, path)
     place = device_of(denoise, known, device)
+    if place.type == "cpu":
+        refuse_beyond_memory(size[0], 4 * math.prod(size[1:]), "states of this shape")
     clues = pinned(known, mask, size, kind).to(place)
-    check_known(clues, clip)
+    check_known(clues, clip or (denoise.clip if isinstance(denoise, Foreign) else None))
     noise = Noise.first(whole_number("seed", seed), size[0], place)
     times = uniform_grid(whole_number("steps", steps))
     snapshots = trajectory(in_its_shape(denoise, size), path, chosen, times, clues, noise, clip=clip)
@@ -85,15 +88,6 @@ def in_its_shape(network: Callable[..., Any], shape: Shape) -> Denoise:
         x0_hat = x0_hat.to(x_t).reshape_as(x_t)
         return x0_hat if remembered is None else (x0_hat, remembered)
 
-    return denoise
-
-
-def check_network(denoise: Any) -> Any:
-    """What can be called, or an error."""
-    if inspect.isclass(denoise):
-        raise LetgoError(f"denoise is the class {denoise.__name__}; give an object of it, with its weights")
-    if not callable(denoise):
-        raise LetgoError(f"denoise must be called as denoise(x_t, t); got {type(denoise).__name__}")
     return denoise
 
 

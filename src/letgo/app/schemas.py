@@ -42,6 +42,7 @@ class Settings(Strict):
 
     sigma: Annotated[float, amount(limits.MAX_SIGMA, "Noise scale of em and em-decay")] | None = None
     tau_start: Annotated[float, amount(1.0, "Progress 1 - t at which em-decay begins to fall")] | None = None
+    sigma_ahead: Annotated[float, amount(100.0, "Steps by which em-decay's sigma runs ahead of t")] | None = None
     variance: Annotated[float, amount(16.0, "Factor on the rule's variance (Figure 11)")] = 1.0
     ahead: Annotated[float, amount(100.0, "Steps by which the time that the network is told runs ahead of t")] = 0.0
     soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None

@@ -164,6 +164,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tau-start", type=real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall (default: as tuned)"
     )
+    late = "em-decay: take sigma this many steps ahead; 1 is the end of a step (default: its beginning, Eq. 28)"
+    parser.add_argument("--sigma-ahead", type=real(0.0), help=late)
     parser.add_argument(
         "--variance", type=real(0.0), default=1.0, help="factor on the rule's variance, Figure 11 (default 1)"
     )

@@ -33,6 +33,17 @@ class Result(Estimate):
         return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
 
     @property
+    def apart(self) -> int:
+        """-1 or 1 where it lies below or above the paper by more than two standard errors of the mean over seeds,
+        ours and the paper's together, and half of the paper's last digit; else 0."""
+        ours, theirs = (
+            (std or 0.0) / math.sqrt(n) for std, n in ((self.std, len(self.values)), (self.cell.paper.std, 3))
+        )
+        difference = self.value - self.cell.paper.value
+        margin = 2 * math.hypot(ours, theirs) + 0.5 * 10 ** -self.cell.table.digits[1]
+        return 0 if abs(difference) <= margin else 1 if difference > 0 else -1
+
+    @property
     def all_steps(self) -> list[int]:
         """Optimiser steps of the runs."""
         return [report.get("training_steps") or 0 for report in self.reports.values()]
