@@ -32,7 +32,7 @@ from letgo.objectives import Batch
 from letgo.paths import CosinePath
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
-from letgo.runs import Run, load_model, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.runs import Run, load_model, load_state, load_weights, locked, read_json, read_log, save_weights, write_json
 from letgo.tasks import Problem, get
 from letgo.training.data import TrainingData, fingerprint, random_clues
 from letgo.training.loop import Options, interruptible, train_runs
@@ -379,6 +379,30 @@ def test_what_a_killed_process_left_is_cleared_away(steps: int, tmp_path: Path) 
     assert not [*tmp_path.rglob(".*.part")]
     assert [entry["step"] for entry in lines(tmp_path)] == [*range(4, steps + 1, 4)]
     assert all(entry["loss"] < 9 for entry in lines(tmp_path))
+
+
+NO_LINES = [
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"step": 1%s}' % b"0" * 5000,
+    b'{"step": 1%s}' % (b"0" * 400),
+    b'{"step": ""}',
+]
+
+
+@pytest.mark.parametrize("line", NO_LINES)
+def test_what_is_no_line_of_the_log_goes(line: bytes, tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_bytes(b'{"step": 4, "loss": 0.5}\n' + line + b"\n")
+    assert read_log(tmp_path) == [{"step": 4, "loss": 0.5}]
+    Run(tmp_path, MINI, {"step": 9}).tidy(None)
+    assert log.read_bytes() == b'{"step": 4, "loss": 0.5}\n'
+
+
+def test_a_log_that_is_no_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")  # opened, it would be waited for without end
+    with pytest.raises(LetgoError, match=r"metrics\.jsonl: not a regular file"):
+        Run(tmp_path, MINI).tidy(None)
 
 
 def test_a_time_limit_stops_and_saves_and_the_schedule_does_not_notice(tmp_path: Path) -> None:

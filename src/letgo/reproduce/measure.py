@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import statistics
 import time
@@ -21,7 +20,7 @@ from letgo.reproduce.coverage import Advance, ambiguous_puzzles, coverage_report
 from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
 from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
-from letgo.runs import is_folder, locate, read_json, shipped
+from letgo.runs import is_folder, locate, read_json, read_log, shipped
 from letgo.runs.files import weights_digest
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
@@ -156,8 +155,7 @@ def trained_steps(folder: Path) -> int | None:
     chosen = read_json(folder / "validation.json") if (folder / "validation.json").is_file() else {}
     if "checkpoint" in chosen:  # `letgo tune` may have gone back to an earlier one
         return int(chosen["step"])
-    log = folder / "metrics.jsonl"
-    last = [json.loads(line)["step"] for line in log.read_text().splitlines()[-1:]] if log.is_file() else []
+    last = [int(row["step"]) for row in read_log(folder)[-1:]]
     return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)
 
 

@@ -113,7 +113,7 @@ def _read(path: Path) -> Words:
         return values
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, nested without end
         raise LetgoError(f"{path} is not readable TOML ({error})") from None
 
 
