@@ -56,7 +56,7 @@ class Ledger:
         self.seconds = torch.zeros(len(problem), dtype=torch.float64)
 
     def is_open(self, rows: slice | Int[Tensor, "some"] = slice(None)) -> Bool[Tensor, "some"]:
-        """Whether another try is for these puzzles."""
+        """Return whether another try is for these puzzles."""
         return self.belief[rows] <= self.sure if self.choosing else ~self.solved[rows]
 
     def open(self) -> Int[Tensor, "open"]:
@@ -72,7 +72,7 @@ class Ledger:
         seconds: Float[Tensor, "tried"],
         belief: Float[Tensor, "tried"] | None = None,
     ) -> Bool[Tensor, "tried"]:
-        """One more try of these rows; return whose board is its puzzle's answer until now."""
+        """Enter one more try of these rows; return whose board is its puzzle's answer until now."""
         self.tries[rows] += 1
         self.calls[rows] += calls
         self.seconds[rows] += seconds

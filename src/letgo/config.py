@@ -34,7 +34,7 @@ SIZES: dict[int, dict[str, Any]] = {
 
 
 def _of_pairs(task: Task) -> bool:
-    """Whether a cell stands for two nodes of a graph, and the graph is told beside the clues."""
+    """Return whether a cell stands for two nodes of a graph, and the graph is told beside the clues."""
     try:
         context = task.solved(1, np.random.default_rng(0))[1]
     except LetgoError:  # its instances come from files

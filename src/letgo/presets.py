@@ -133,7 +133,7 @@ def ablated(config: Config, name: str) -> Config:
 
 
 def preset(name: str) -> Config:
-    """The row of that name or, for a task from outside the package, what suits its size."""
+    """Return the row of that name or, for a task from outside the package, what suits its size."""
     if name in PRESETS:
         return PRESETS[name]
     row = tasks.find(name)

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         raise LetgoError(f"{message}; see `{self.prog} --help`")
 
     def options_of(self, verb: str | None) -> list[str]:
-        """The long options of a verb, or of the command itself."""
+        """Return the long options of a verb, or of the command itself."""
         verbs = next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
         parser = verbs.get(verb, self)
         return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]

@@ -109,7 +109,7 @@ def _refuse_unreadable(file: str) -> None:
 
 
 def _something_comes() -> bool:
-    """Whether standard input is a file or pipe whose first byte is there within a second.
+    """Return whether standard input is a file or pipe whose first byte is there within a second.
 
     Nobody asked for it: a closed input, an empty one and a pipe in which nothing comes are the same as none.
     """

@@ -65,7 +65,7 @@ def get(name: str, **options: Any) -> Task:
 
 
 def find(name: str) -> Row | None:
-    """The row of a task; packages that are installed are asked only for names that are not known yet."""
+    """Return the row of a task; packages that are installed are asked only for names that are not known yet."""
     if name not in TASKS:
         for entry in metadata.entry_points(group=GROUP, name=name):
             try:
@@ -105,7 +105,7 @@ def load(place: str) -> str:
 
 
 def import_from(option: str, place: str) -> Any:
-    """What 'FILE.py:name' stands for; this runs the file. The option is what a fault names."""
+    """Return what 'FILE.py:name' stands for; this runs the file. The option is what a fault names."""
     path, _, name = place.rpartition(":")
     if not path and Path(place).is_file():
         raise LetgoError(f"{option} {place}: which name of that file? expected {place}:NAME")
