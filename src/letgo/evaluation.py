@@ -140,7 +140,7 @@ def evaluate(
 
 
 def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: Any, calls: int) -> dict[str, Column]:
-    """Every score of every instance; the first try counts where a score is of one."""
+    """Return every score of every instance; the first try counts where a score is of one."""
     task, passes = solver.task, len(boards)
     valid = torch.stack([task.validate(board, problem) for board in boards], dim=1)
     columns = {
@@ -157,7 +157,7 @@ def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: An
 
 
 def _board_columns(solver: Solver, problem: Problem, states: Any, boards: Any, valid: Any) -> dict[str, Column]:
-    """What is measured of one board of each instance."""
+    """Return what is measured of one board of each instance."""
     digests = torch.tensor([board_digest(board) for board in boards], dtype=torch.float64)
     return {
         "violation_rate": Column.of("share", violation_shares(boards, problem, solver.task)),
