@@ -34,7 +34,7 @@ from letgo.presets import PRESETS
 from letgo.rng import data_rng
 from letgo.runs import Run, load_model, load_state, load_weights, locked, read_json, read_log, save_weights, write_json
 from letgo.tasks import Problem, get
-from letgo.training.data import TrainingData, random_clues
+from letgo.training.data import TrainingData, fingerprint, random_clues
 from letgo.training.loop import Options, interruptible, train_runs
 from letgo.training.train import training_instances
 from letgo.training.trainer import EMA_EVERY, Recipe, Trainer
@@ -826,6 +826,13 @@ def test_each_model_draws_from_its_own_instances_with_their_clues_and_context() 
     for model in (0, 1):
         assert pairs(boards[model::2], context[model::2]) == own[model]
     assert not given.any()
+    part = instances(GRAPHS)
+    assert part.context is not None
+    halves = replace(part, context=part.context / 2)
+    drawn = TrainingData.of(halves, "data", CPU).draw(100)[2]
+    assert drawn is not None
+    assert drawn.unique().tolist() == [0, 0.5]  # not cut down to whole numbers
+    assert fingerprint(halves) != fingerprint(replace(part, context=0 * part.context))
     mini = TrainingData.of(instances(MINI), "random", CPU)
     assert mini.given is None
     assert mini.draw(5)[2] is None
