@@ -249,6 +249,8 @@ def test_digits_are_never_taken_from_elsewhere_in_silence(
     assert read_json(Path("d") / FACTS)["command"].startswith("letgo data digits --preset sudoku-mini-digits")
     assert main(["data", "digits", "--preset", "sudoku-mini", "--out", "e"]) == 2
     assert main(["data", "digits", "--out", "d"]) == 2
+    assert main(["data", "digits", "--out", "/dev/full"]) == 2
+    assert "/dev/full cannot be written to" in capsys.readouterr().err  # at once, not after the training
 
 
 def test_other_digits_than_a_models_own_are_refused(run: Path, tmp_path: Path) -> None:

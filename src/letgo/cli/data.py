@@ -110,7 +110,7 @@ def _digits(args: argparse.Namespace) -> int:
 
     from letgo.data.decoder import make_digits
     from letgo.data.digits import FACTS, DigitCodec
-    from letgo.data.files import write_atomically
+    from letgo.data.files import refuse_unwritable, write_atomically
     from letgo.presets import preset
 
     config, folder = preset(args.preset), Path(args.out)
@@ -119,6 +119,7 @@ def _digits(args: argparse.Namespace) -> int:
         raise LetgoError(f"--preset {args.preset}: its boards show no digits; choose one such as sudoku-digits")
     if (folder / FACTS).exists():
         raise LetgoError(f"{folder / FACTS} is there already; name another --out")
+    refuse_unwritable(folder / FACTS)
     args.voice.announce("reading digits and training their decoder")
     files = make_digits(codec, config.build_task(), args.source, args.voice.say, args.decoder_steps, args.seed)
     folder.mkdir(parents=True, exist_ok=True)
