@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 5000  # steps of one run
+FEW = 4  # lines whose names have room in a panel
 RUNS = 3  # the instances in equal parts, other clues in each: Table 10's standard errors are over such runs
 LINES = {
     "ddpm": "#b3541e", "tweedie": "#1f6f8b", "resample": "#5b8c5a", "euler": "#8a6fb0", "heun": "#c28f2c",
@@ -106,6 +107,7 @@ def at(row: Report, name: str) -> float | int:
 def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool = False) -> Figure:
     """A panel for each report, a line for each sampler."""
     figure, [axes] = panels(1, len(reports), (3.6, 2.8), sharey=True)
+    many = any(len(by_setting(report["rows"], name)) > FEW for report in reports)
     for axis, report in zip(axes, reports, strict=True):
         lines, seen = by_setting(report["rows"], name), set()
         for text, rows in lines.items():
@@ -119,7 +121,11 @@ def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool =
             axis.minorticks_off()
         axis.set_title(report["model"], loc="left")
         axis.set_xlabel(label)
-        axis.legend(frameon=False)
+        if not many:
+            axis.legend(frameon=False)
+    if many:  # beside the panels, where it hides no line
+        lines = {line.get_label(): line for axis in axes for line in axis.lines}
+        figure.legend([*lines.values()], [*lines], loc="outside right upper", frameon=False)
     axes[0].set_ylabel("share of valid boards")
     told = {"steps"} if name in ("steps", "calls") else set()  # the axis tells them
     caption(figure, [{key: value for key, value in report.items() if key not in told} for report in reports])

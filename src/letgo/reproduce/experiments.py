@@ -429,14 +429,19 @@ EXPERIMENTS = {
         figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
         figure("fig4", "Figures 4 and 5: the toy of App. J", Picture("toy")),
         figure("fig6", "Figure 6: forward-noised solutions", Picture("forward-noise", SUDOKU[:1])),
-        figure("states", "App. K.5: E_+ on trained-on and on sampled states", Picture("states", SUDOKU[:1])),
+        figure(
+            "states",
+            "App. K.5: E_+ on trained-on and on sampled states",
+            Picture("states", SUDOKU[:1]),
+            Picture("states", ("sudoku-extreme-baseline",), file=True),
+        ),
         Experiment(
             "table16",
             "Table 16: commitment times, and how runs fail",
             partial(pictures.show_commitment, pictures=pictures.COMMITTED),
             pictures=pictures.COMMITTED,
         ),
-        figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon",))),
+        figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon-baseline",))),
         figure("fig11", "Figure 11: the variance of a step", Picture("variance", SUDOKU)),
         figure("fig12", "Figure 12: a Latin square on its way", Picture("trajectory", ("latin-baseline",), "gen")),
         figure("fig13", "Figure 13: queens on their way", Picture("trajectory", ("queens-baseline",), "gen")),
@@ -447,7 +452,7 @@ EXPERIMENTS = {
         figure(
             "calls",
             "Beyond the paper: accuracy by network calls",
-            *(Picture("calls", (f"{name}-baseline", name)) for name in BY_CALLS),
+            *(Picture("calls", (f"{name}-baseline", name, f"{name}-d3pm")) for name in BY_CALLS),
         ),
         figure(
             "ahead",
@@ -456,6 +461,17 @@ EXPERIMENTS = {
             Picture("ahead", ("latin-baseline", "latin"), "gen"),
             Picture("ahead", SUDOKU, "hard"),
             Picture("ahead", SUDOKU),
+        ),
+        figure(
+            "gain",
+            "Beyond the paper: whether a blurred proposal grows into a board",
+            Picture("gain", ("queens-baseline", "queens"), "gen"),
+            Picture("gain", ("latin-baseline", "latin"), "gen"),
+        ),
+        figure(
+            "sources",
+            "Beyond the paper: Sudoku-Extreme by the source of a puzzle",
+            Picture("sources", ("sudoku-extreme-baseline", "sudoku-extreme"), file=True, split="test"),
         ),
         Experiment("entries", "Graphs, entry by entry", show_entries),
         Experiment("resample", "A rule of our own: resample", show_resample),
