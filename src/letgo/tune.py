@@ -12,6 +12,7 @@ from torch import nn
 from letgo.errors import LetgoError
 from letgo.runs import Run
 from letgo.samplers import RULES, Sampler, rule_kind
+from letgo.sampling import Diverged
 from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
 
@@ -166,5 +167,9 @@ def _within(progress: Progress, before: int, total: int) -> Progress:
 def _valid(
     solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress
 ) -> torch.Tensor:
-    boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
+    """Which boards end valid: none, where the sampler diverges on any."""
+    try:
+        boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
+    except Diverged:
+        return torch.zeros(len(problem))
     return solver.task.validate(boards, problem).float()

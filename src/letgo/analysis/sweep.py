@@ -7,14 +7,16 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from letgo.analysis import Report
 from letgo.analysis.drawing import caption, panels
 from letgo.analysis.study import Study
 from letgo.estimates import rate
 from letgo.samplers import RULES, USUAL, Sampler, fitting
+from letgo.sampling import Diverged
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
 
 MOST = 5000  # steps of one run
@@ -33,9 +35,12 @@ def measured(study: Study, samplers: list[Sampler]) -> list[Report]:
     for done, sampler in enumerate(samplers, 1):
         sampler.check(solver.path, solver.codec)
         show = study.progress(f"{named(sampler)} ({done} of {len(samplers)}): sampled")
-        states = solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show)
-        boards = solver.read(states, problem)
-        rows.append(row_of(sampler, solver.task.validate(boards, problem)))
+        try:
+            states = solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show)
+        except Diverged:  # of a sweep a setting like any other, of which no board is used
+            rows.append({**row_of(sampler, torch.zeros(len(problem), dtype=torch.bool)), "diverged": True})
+            continue
+        rows.append(row_of(sampler, solver.task.validate(solver.read(states, problem), problem)))
     return rows
 
 
@@ -72,7 +77,7 @@ def line(row: Report) -> str:
     spread = "" if error is None else f" ± {error:.3f}"
     return (
         f"{row['rule']:10} {row['steps']:5} steps  {settings:24} "
-        f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]{spread}"
+        f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]{spread}{' diverged' * row.get('diverged', 0)}"
     )
 
 
