@@ -43,9 +43,10 @@ def slow(page: Any, route: str, milliseconds: int) -> None:
 
 
 def comes_to_rest(page: Any) -> None:
+    from pages import PATIENCE
     from playwright.sync_api import expect
 
-    expect(page.locator("#play")).to_have_attribute("aria-label", "Play", timeout=10_000)
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play", timeout=PATIENCE)
 
 
 def steps_shown(page: Any) -> int:
