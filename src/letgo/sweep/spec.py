@@ -49,6 +49,7 @@ class Evaluate(TypedDict, total=False):
     soft_until: Share
     until_sure: bool
     sure: float
+    whole_tries: bool
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def _check_measurement(words: Words, trained: bool) -> Words:
 
 
 def _title(words: Words, names: list[str]) -> str:
-    """The values of these names: words as they are, numbers after their name."""
+    """Return the values of these names: words as they are, numbers after their name."""
     parts = []
     for name in names:
         value = words.get(name)

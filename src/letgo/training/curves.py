@@ -18,7 +18,7 @@ COLOURS = ("#1f5fa8", "#c2571a", "#2e7d4f", "#7a4fa3")
 
 
 def write_csv(folder: Path) -> Path:
-    """The whole log as metrics.csv, a column for each loss."""
+    """Write the whole log as metrics.csv, a column for each loss."""
     rows, text = read_log(folder), io.StringIO()
     writer = csv.DictWriter(
         text, rows[0].keys() if rows else ["step", "loss"], lineterminator="\n", extrasaction="ignore"
@@ -49,7 +49,7 @@ def tensorboard_log() -> Callable[[Run, int, dict[str, float]], None]:
 
 
 def draw_losses(folder: Path) -> Path | None:
-    """The losses by step, on a log scale, as loss.svg; nothing where fewer than two lines were logged."""
+    """Draw the losses by step, on a log scale, as loss.svg; nothing where fewer than two lines were logged."""
     rows = read_log(folder)
     names = [name for name in (rows[0] if rows else ()) if name not in ("step", "steps_per_second")]
     points = {name: [(row["step"], row[name]) for row in rows if 0 < row.get(name, 0) < math.inf] for name in names}

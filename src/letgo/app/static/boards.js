@@ -24,12 +24,20 @@ function look(frame, view, i, more) {
   return `c${sure} t${ground}${frame[key + "bad"][i] ? " bad" : ""}${flash ? " flash" : ""}`;
 }
 
-/** The puzzle's text cut into cells. */
-export const cut = (model, puzzle) => (model.separator ? puzzle.split(model.separator) : Array.from(puzzle));
+/** Whether the puzzle's text is no board: all cells are open, and the network is told the text beside them. */
+export const told = (model) => model.kind === "grid" && Boolean(model.context);
+
+/** The puzzle's text cut into cells; white space between some of them is none. */
+export function cut(model, puzzle) {
+  if (model.separator) return puzzle.split(model.separator);
+  const all = Array.from(puzzle);
+  return all.length > model.cells ? all.filter((c) => c.trim()) : all;
+}
 
 /** The puzzle's text as one entry per cell: a symbol's index, or null where it is open. */
 export function clues(model, puzzle) {
   if (model.kind === "graph") return null;
+  if (told(model)) return Array(model.cells).fill(null);
   const flat = model.kind === "maze" ? puzzle.replaceAll("/", "") : puzzle;
   const forms = model.kind === "maze" ? (c) => [c] : (c) => [c, c.toUpperCase(), c.toLowerCase()];
   return cut(model, flat).map((c) => {
