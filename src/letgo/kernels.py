@@ -26,7 +26,7 @@ class Kernel(Protocol):
     def sample(self, draw: Draw) -> State: ...
 
     def spread(self, factor: float | Time) -> Kernel:
-        """The same distribution with its scale multiplied."""
+        """Return the same distribution with its scale multiplied."""
         ...
 
 

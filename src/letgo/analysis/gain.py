@@ -100,7 +100,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A column for each model, a line for each time told: the gain, and how far the answer leaves the blur."""
+    """Draw a column for each model, a line for each time told: the gain, and how far the answer leaves the blur."""
     top = 1.5 * max(1.0, *(value for report in reports for row in report["rows"] for value in row["gain"]))
     figure, axes = panels(2, len(reports), size=(3.4, 2.3), sharey="row", sharex=True)
     for gains, left, report in zip(*axes, reports, strict=True):

@@ -79,7 +79,7 @@ def told(report: Report) -> list[str]:
 
 
 def tell(report: Report) -> str:
-    """A line for each rule: its sources, and their mix."""
+    """Return a line for each rule: its sources, and their mix."""
     lines = []
     for row in report["rows"]:
         found = {name: row["sources"][name] for name in told(report)}
@@ -89,7 +89,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A panel for each model, a line of points for each rule; a source's share stands beside its name."""
+    """Draw a panel for each model, a line of points for each rule; a source's share stands beside its name."""
     figure, [axes] = panels(1, len(reports), (4.6, 2.8), sharex=True)
     for axis, report in zip(axes, reports, strict=True):
         rows = report["rows"]

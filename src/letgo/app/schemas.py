@@ -172,6 +172,8 @@ class ModelCard(BaseModel):
     box: int = Field(description="Side of a Sudoku box, 0 where there are none")
     letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
     separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
+    blank: str = Field(default=".", description="What stands for an open cell in a puzzle")
+    context: bool = Field(default=False, description="The text of a puzzle is told beside the board, as a graph is")
     masked: bool = Field(default=False, description="In a state a cell has its symbol, or is masked and has none")
     image: int = Field(default=0, description="Pixels of a cell's picture, high and wide; 0 where cells are no images")
     steps: int = Field(description="Default number of sampler steps")

@@ -29,7 +29,7 @@ class Result(Estimate):
 
     @property
     def std(self) -> float | None:
-        """The spread between training seeds."""
+        """Return the spread between training seeds."""
         return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
 
     @property
@@ -145,7 +145,7 @@ class Results:
         return f"{source}: {target:g}", written[0] if written else unknown
 
     def notes(self, about: str) -> list[str]:
-        """What was written about an experiment."""
+        """Return what was written about an experiment."""
         return [note["text"] for note in self.store.reports("notes") if note.get("about") == about]
 
 
