@@ -69,7 +69,7 @@ def sample(
 
 
 def in_its_shape(network: Callable[..., Any], shape: Shape) -> Denoise:
-    """The network as the loop calls it, with states (batch, cells, dim)."""
+    """Return the network as the loop calls it, with states (batch, cells, dim)."""
 
     def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
         times = t.expand(len(x_t), 1, 1).reshape(-1, *(1 for _ in shape[1:]))
@@ -92,7 +92,7 @@ def in_its_shape(network: Callable[..., Any], shape: Shape) -> Denoise:
 
 
 def device_of(denoise: Any, known: Any, device: Any) -> torch.device:
-    """Where the states lie."""
+    """Return where the states lie."""
     if device is not None:
         return pick_device(device)
     if isinstance(known, Tensor):
@@ -120,7 +120,7 @@ def path_of(denoise: Any, path: Any) -> Path:
 
 
 def checked_rule(rule: str | Rule, path: Path) -> tuple[Rule, RuleKind]:
-    """A rule by its name, or as an object; one that fits the path."""
+    """Return a rule by its name, or as an object; one that fits the path."""
     named = [name for name, kind in RULES.items() if kind.family == path.family and not kind.takes]
     if isinstance(rule, str):
         kind = rule_kind(rule)
@@ -173,7 +173,7 @@ def spread(name: str, values: Tensor, shape: Shape) -> Tensor:
 
 
 def pinned(known: Any, mask: Any, shape: Shape, kind: RuleKind) -> Clues:
-    """What is known, in the loop's form. Cells are entries of the last axis together, or every number by itself.
+    """Return what is known, in the loop's form. Cells are entries of the last axis together, or every number by itself.
 
     The noise is the same either way. Only a rule that reads a cell's numbers together needs the first.
     """

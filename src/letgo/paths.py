@@ -134,7 +134,7 @@ class LinearPath(GaussianPath):
         return torch.ones_like(t)
 
     def timestep(self, t: Time | float) -> Float[Tensor, "rows"]:
-        """What diffusers' flow-matching networks take for the time t: 1000 t, one for each row."""
+        """Return what diffusers' flow-matching networks take for the time t: 1000 t, one for each row."""
         return 1000 * torch.as_tensor(t).flatten()
 
 
@@ -189,7 +189,7 @@ class TablePath(GaussianPath):
         return _divide(-self.alpha(t) * self.dalpha(t), self.beta(t))
 
     def x0_from_velocity(self, x_t: State, velocity: State, t: Time) -> State:
-        """The same with alpha^2 + beta^2 = 1, where t = 0 divides nothing by 0."""
+        """Return the same with alpha^2 + beta^2 = 1, where t = 0 divides nothing by 0."""
         return self.alpha(t) * x_t + _divide(self.beta(t) ** 2 * velocity, self.dalpha(t))
 
 

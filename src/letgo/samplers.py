@@ -21,12 +21,13 @@ class RuleKind:
 
     build: Callable[..., Rule]  # from the settings in `takes`
     takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
-    may_take: tuple[str, ...] = ()  # of order_noise: without it the rule is another
+    may_take: tuple[str, ...] = ()  # of order_noise and sigma_ahead
     calls: int = 1  # of the network, for each step
     family: str = "gaussian"  # of the path
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
     tempers: bool = True  # its variance can be multiplied
     noisy: bool = True  # it has a variance at all: where it has none, multiplying it changes nothing
+    forgets: bool = False  # x_s is x0_hat, or a board drawn from it, under fresh noise: x_t is let go
 
     def fits(self, path: Path, codec: Codec) -> bool:
         codec_family = getattr(codec, "family", "gaussian")
@@ -48,12 +49,12 @@ def plain(rule: Rule, **facts: Any) -> RuleKind:
 RULES: dict[str, RuleKind] = {
     "ddpm": plain(ddpm),
     "ddim": plain(ddim, noisy=False),
-    "tweedie": plain(tweedie),
-    "resample": plain(resample, one_hot=True),
+    "tweedie": plain(tweedie, forgets=True),
+    "resample": plain(resample, one_hot=True, forgets=True),
     "euler": plain(euler, noisy=False),
     "heun": plain(heun, calls=2, noisy=False),
     "em": RuleKind(EulerMaruyama, ("sigma",)),
-    "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
+    "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start"), ("sigma_ahead",)),
     "ancestral": plain(ancestral, family="absorbing", tempers=False),
     "confidence": RuleKind(Confidence, (), ("order_noise",), family="absorbing", tempers=False),
     "remask": RuleKind(Remask, (), ("order_noise",), family="absorbing", tempers=False),
@@ -63,7 +64,8 @@ RULES: dict[str, RuleKind] = {
 
 # The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
 USUAL = {
-    "sigma": None, "tau_start": None, "variance": 1.0, "ahead": 0.0, "soft_until": None, "order_noise": None
+    "sigma": None, "tau_start": None, "sigma_ahead": None, "variance": 1.0, "ahead": 0.0, "soft_until": None,
+    "order_noise": None,
 }  # fmt: skip
 SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
@@ -91,6 +93,7 @@ class Sampler:
     steps: int = 200
     sigma: float | None = None
     tau_start: float | None = None  # progress tau = 1 - t at which EM decay begins
+    sigma_ahead: float | None = None  # steps by which EM decay's sigma runs ahead: 1 takes that of a step's end
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
     ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
     soft_until: float | None = None  # t* of soft pinning; None is always hard
@@ -102,7 +105,7 @@ class Sampler:
         for name in SETTINGS:
             if not isinstance(value := getattr(self, name), (int, float, type(None))):
                 raise LetgoError(f"{name} must be a number, got {value!r}")
-        values = {name: getattr(self, name) for name in ("sigma", "tau_start", "order_noise")}
+        values = {name: getattr(self, name) for name in ("sigma", "tau_start", "sigma_ahead", "order_noise")}
         for name in kind.takes:
             if values[name] is None:
                 flags = " and ".join(f"--{name.replace('_', '-')}" for name in kind.takes)
@@ -146,6 +149,11 @@ class Sampler:
     def calls(self) -> int:
         """Network calls of one board."""
         return self.steps * self.calls_per_step
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether each proposal is asked for from the one before under fresh noise, and so tells how likely that is."""
+        return RULES[self.rule].forgets and self.steps > 1
 
     @property
     def settings(self) -> dict[str, float]:

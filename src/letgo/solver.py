@@ -25,7 +25,7 @@ from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
 from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
-from letgo.sampling import Snapshot, Walk, cell_belief
+from letgo.sampling import Snapshot, Walk, cell_belief, cell_likelihood
 from letgo.shapes import State, Symbols
 from letgo.slots import Slots
 from letgo.tasks import Problem
@@ -75,11 +75,11 @@ class Solver:
     # Samplers
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
-        """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
+        """Return what `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
         return {} if self.folder is None else Run(self.folder, self.config).tuning(rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
-        """The stored settings of a rule."""
+        """Return the stored settings of a rule."""
         takes = rule_kind(rule).takes
         best = self.tuning(rule, regime).get("best", {}) if takes else {}
         return {name: float(best[name]) for name in takes if best.get(name) is not None}
@@ -109,6 +109,20 @@ class Solver:
     def sure(self) -> float | None:
         """The self-likelihood above which a board counts as settled, where `letgo tune --belief` found one."""
         return self.tuning("belief").get("best", {}).get("sure")
+
+    @property
+    def sure_early(self) -> float | None:
+        """The same of a board on the way, whose likelihood is what the next proposal gives it."""
+        return self.tuning("belief").get("best", {}).get("sure_early")
+
+    def mark(self, sampler: Sampler, whole_tries: bool = False) -> tuple[float | None, bool]:
+        """The self-likelihood above which a board settles its puzzle, and whether it is asked on the way or at the end.
+
+        On the way it is the next proposal that tells: where such a mark was found for the model, and the sampler asks
+        for each proposal from the one before. With `whole_tries` no try ends before its last step.
+        """
+        early = self.sure_early if sampler.asks_anew and not whole_tries else None
+        return (self.sure, False) if early is None else (early, True)
 
     @property
     def short_try(self) -> int | None:
@@ -151,7 +165,7 @@ class Solver:
         return self.engine.walk(sampler, clues, noise, self.context(problem), walk)
 
     def batch_size(self, boards: int, batch: int | None = None) -> int:
-        """How many boards go through the network together, where there are so many and `batch` at most may."""
+        """Return how many boards go through the network together, where there are so many and `batch` at most may."""
         size = self.default_batch() if batch is None else batch
         if size < 1:
             raise LetgoError(f"batch must be at least 1, got {size}")
@@ -238,6 +252,15 @@ class Solver:
         denoise = self.sample_engine.denoise(self.context(problem))
         return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
 
+    def likelihood(self, x0_hat: State, boards: Symbols, problem: Problem) -> Float[Tensor, "batch"]:
+        """Return the log-probability that proposals give to boards, 0 at most."""
+        return self.cell_likelihood(x0_hat, boards, problem).sum(1)
+
+    def cell_likelihood(self, x0_hat: State, boards: Symbols, problem: Problem) -> Float[Tensor, "batch cells"]:
+        """Return what each cell has in the likelihood of its board; a clue has nothing."""
+        clues = self.clues(Problem(boards, problem.given, problem.context))
+        return cell_likelihood(x0_hat, clues.values, clues.given).cpu()
+
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
     ) -> Int[Tensor, "boards"]:
@@ -304,7 +327,7 @@ class Solver:
         batch: int | None = None,
         **settings: Any,
     ) -> Slots:
-        """What `solve` runs: the tries of these puzzles, none of which has begun."""
+        """Return what `solve` runs: the tries of these puzzles, none of which has begun."""
         short = self.short_try if tries > 1 else None
         problem, sampler = self.parse(puzzles), self.sampler(rule, short if steps is None else steps, **settings)
         whole_number("tries", tries, 1)
@@ -312,9 +335,9 @@ class Solver:
         choosing, looking = tries > 1 and not verify, verify and self.task.has_rules
         if choosing:
             self.check_belief()
-        ledger = Ledger(problem, choosing, self.sure if choosing else None)
-        size = self.batch_size(len(problem), batch)
-        return Slots(self, self.engine, sampler, ledger, identities(problem), seed, tries, size, looking)
+        mark, early = self.mark(sampler) if choosing else (None, False)
+        ledger, size = Ledger(problem, choosing, mark), self.batch_size(len(problem), batch)
+        return Slots(self, self.engine, sampler, ledger, identities(problem), seed, tries, size, looking, early)
 
     def solve_each(
         self, puzzles: Sequence[str] | Problem, batch: int | None = None, **options: Any
@@ -339,7 +362,7 @@ class Solver:
         attempt: int = 0,
         **settings: Any,
     ) -> Trajectory:
-        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat. A notebook shows it as a replay."""
+        """Return every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat. A notebook shows it as a replay."""
         problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
         sampler, instance = self.sampler(rule, steps, **settings), identities(problem).to(self.device)
         noise = Noise(seed, instance, torch.full_like(instance, attempt))
@@ -364,7 +387,7 @@ class Solver:
 
     @property
     def generation(self) -> str:
-        """The regime without clues."""
+        """Return the regime without clues."""
         return "gen" if "gen" in self.task.regimes else "0"
 
     def generation_rule(self, steps: int | None = None) -> str:
@@ -381,7 +404,7 @@ class Solver:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What `card.json` says of the model, where its folder has one."""
+        """Return what `card.json` says of the model, where its folder has one."""
         return {} if self.folder is None else read_card(self.folder)
 
     def empty(self, count: int) -> Problem:

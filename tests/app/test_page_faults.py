@@ -43,9 +43,10 @@ def slow(page: Any, route: str, milliseconds: int) -> None:
 
 
 def comes_to_rest(page: Any) -> None:
+    from pages import PATIENCE
     from playwright.sync_api import expect
 
-    expect(page.locator("#play")).to_have_attribute("aria-label", "Play", timeout=10_000)
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play", timeout=PATIENCE)
 
 
 def steps_shown(page: Any) -> int:
@@ -129,8 +130,13 @@ def test_a_lost_connection_leaves_what_was_sent(browser):
         page.fill("#speed", "9")
         page.click("#run")
         contains(page, "#problem", "The connection ended early")
+        comes_to_rest(page)  # by itself
+        page.click("#last")
+        reached = steps_shown(page)
+        page.click("#first")
         page.click("#play")
         comes_to_rest(page)
+        assert steps_shown(page) == reached
         assert 0 < steps_shown(page) < 50
     context.close()
 
@@ -226,9 +232,11 @@ def test_forced_colours_paper_and_small_screens(browser, plain):
         bar = np.asarray(Image.open(BytesIO(page.locator("#progress").screenshot())).convert("RGB")).astype(int)
         middle = bar[bar.shape[0] // 2]
         assert np.abs(middle[len(middle) // 4] - middle[3 * len(middle) // 4]).sum() > 100
+        # In forced colours style.font is empty.
         cut = """() => [0, 1].map((i) => document.getElementById('rule-' + i))
             .map((e) => { const style = getComputedStyle(e), pen = document.createElement('canvas').getContext('2d');
-              pen.font = style.font; const arrow = style.appearance === 'none' ? 0 : 18;
+              pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+              const arrow = style.appearance === 'none' ? 0 : 18;
               const room = e.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - arrow;
               return [e.selectedOptions[0].text, room - pen.measureText(e.selectedOptions[0].text).width]; })"""
         assert [name for name, room in page.evaluate(cut) if room < 0] == []
@@ -312,6 +320,7 @@ def test_a_cold_start_has_live_buttons_and_true_words(browser, plain):
         slow(page, "/api/models", 1500)
         page.goto(plain)
         page.locator("#board-0 svg").wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         assert "1 steps" not in page.inner_text("main")
         alive = page.evaluate("[...document.querySelectorAll('button')].filter((e) => !e.disabled).map((e) => e.id)")
         assert {"run", "play", "theme", "race"} <= set(alive)
@@ -327,6 +336,11 @@ def test_a_cold_start_has_live_buttons_and_true_words(browser, plain):
             document.activeElement.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true })); }"""  # noqa: E501
         )
         sees(page, "#puzzle-message", "1 clue.")
+        page.fill("#steps", "1")
+        page.click("#run")
+        sees(page, "#status", "Sampled 1 step with each rule.")
+        contains(page, "#verdict-1", "1 step, 1 network call,")
+        assert not re.search(r"\b1 (steps|network calls|changes)", page.inner_text("main"))
 
 
 def test_settings_are_offered_where_they_change_something(page):
@@ -368,6 +382,8 @@ def test_nothing_jumps_while_the_page_opens(browser, plain, width):
         page.goto(plain)
         sees(page, "#puzzle-message", "21 clues.")
         contains(page, "#measured", "Over 2,000 such boards")
+        page.fill("#speed", "9")
+        contains(page, "#why", "no symbol left")  # the words of the end, too
         page.wait_for_timeout(500)
         assert page.evaluate("shift") < 0.05
 

@@ -34,7 +34,7 @@ Clip = Sequence[float | int]  # the least and the largest number that clean stat
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:
-    """The pair of numbers that it should be, or None."""
+    """Return the pair of numbers that it should be, or None."""
     if clip is None:
         return None
     try:
@@ -64,7 +64,7 @@ def split_output(out: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def check_network(name: str, network: Any) -> Any:
-    """What can be called, or an error."""
+    """Return what can be called; anything else is refused."""
     if inspect.isclass(network):
         raise LetgoError(f"{name} is the class {network.__name__}; give an object of it, with its weights")
     if not callable(network):

@@ -38,12 +38,12 @@ class Experiment:
 
 
 def figure(name: str, title: str, *pictures: Picture) -> Experiment:
-    """A figure of the paper, or a table that an analysis measures."""
+    """Return a figure of the paper, or a table that an analysis measures."""
     return Experiment(name, title, partial(show_pictures, name=name, pictures=pictures), pictures=pictures)
 
 
 def section(results: Results, name: str, head: list[str], rows: list[list[str]]) -> str:
-    """What was written about an experiment, and its table."""
+    """Return what was written about an experiment, and its table."""
     return "\n\n".join([*results.notes(name), as_table(head, rows) if rows else "Not measured yet."])
 
 
@@ -61,7 +61,7 @@ def steps_of(report: Report) -> str:
 
 
 def grid(name: str, plot: Plot | None = None) -> Experiment:
-    """A table of the paper; verified solving stands beside some of its cells."""
+    """Return a table of the paper; verified solving stands beside some of its cells."""
     table = TABLES[name]
     needs = [Need.of(one) for cell in table.cells() for one in cell.with_others()]
     label = table.label or f"Table {name.removeprefix('table')}"
@@ -71,7 +71,7 @@ def grid(name: str, plot: Plot | None = None) -> Experiment:
 
 
 def show_grid(results: Results, table: Table) -> str:
-    """All cells with intervals; columns without a report are named once."""
+    """Return all cells with intervals; columns without a report are named once."""
     every = {column.title: [c for c in table.cells() if c.column == column] for column in table.columns}
     columns = {
         title: cells
@@ -113,7 +113,7 @@ def _settings(found: Result | None) -> str:
 
 
 def show_misses(results: Results, cells: list[Cell]) -> list[str]:
-    """One line for each reason, with the cells that it explains."""
+    """Return one line for each reason, with the cells that it explains."""
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         if short := results.miss(results.result(cell)):
@@ -127,7 +127,7 @@ def show_misses(results: Results, cells: list[Cell]) -> list[str]:
 
 
 def show_d3pm(results: Results) -> str:
-    """The paper's three decoders; how to measure what is missing; and what else was measured of such models."""
+    """Return the paper's three decoders; how to measure what is missing; and what else was measured of such models."""
     cells, missing = list(TABLE1_D3PM.cells()), {}
     parts = [*results.notes(TABLE1_D3PM.name), show_rows(results, cells), *show_misses(results, cells)]
     for cell in cells:
@@ -147,7 +147,7 @@ def show_d3pm(results: Results) -> str:
 
 
 def _d3pm_commands(model: str, task: str) -> list[str]:
-    """What trains a model of masked diffusion and measures its cells, ours beside the paper's decoders."""
+    """Return what trains a model of masked diffusion and measures its cells, ours beside the paper's decoders."""
     data = f" --data {task}" if any(c.file for c in TABLE1_D3PM.columns if c.model == model) else ""
     measured = f" --data {task}={task}" if data else ""
     return [
@@ -212,7 +212,7 @@ def show_solve(results: Results) -> str:
 
 
 def show_tuning(results: Results) -> str:
-    """What tuning chose for each model, beside the paper's choice; seeds that were tuned alike are pooled."""
+    """Return what tuning chose for each model, beside the paper's choice; seeds that were tuned alike are pooled."""
     rows = []
     for model, (sigma, tau_start, validity) in paper.TABLE5.items():
         theirs = f"({sigma:g}, {tau_start:g}) {validity:.3f}"
@@ -343,8 +343,10 @@ def show_looped(results: Results) -> str:
     rows = []
     for name in sorted(filter(is_looped, results.store.models()), key=place):
         for r in map(results.use, results.store.reports(name)):
-            calls, sure = r["calls_per_instance"], r["settings"].get("sure")
-            tries = "1" if sure is None else f"up to {r['pass_at_k']['k']}, until above {sure:.2g}"
+            calls, marks = r["calls_per_instance"], r["settings"]
+            early, sure = marks.get("sure_early"), marks.get("sure_early", marks.get("sure"))
+            when = "after each" if early is None else "on the way"
+            tries = "1" if sure is None else f"up to {r['pass_at_k']['k']}, until above {sure:.2g} {when}"
             wrong = "-" if sure is None else f"{round(r['believed_wrong']['value'] * r['count'])} of {r['count']}"
             first = share(r["validity"] if sure is None else r["first_try"], 4)
             spent = f"{calls['value']:.0f}, {calls['median']:.0f}, {calls['p95']:.0f}"
@@ -374,7 +376,7 @@ def show_entries(results: Results) -> str:
 
 
 def show_others(results: Results) -> str:
-    """What other recipes and the 4x4 model were measured on beside the tables' cells."""
+    """Return what other recipes and the 4x4 model were measured on beside the tables' cells."""
     every = [one for table in TABLES.values() for cell in table.cells() for one in cell.with_others()]
     models, rows = {cell.model for cell in every if not cell.recipe}, []
     for name in results.store.models():

@@ -29,7 +29,7 @@ class Store:
         self._files: dict[str, Any] = {}
 
     def read(self, name: str) -> Any:
-        """A file's content; an empty list where there is none."""
+        """Return a file's content; an empty list where there is none."""
         if name not in self._files:
             path = self.folder / f"{name}.json"
             self._files[name] = read_json(path) if path.is_file() else []
@@ -60,19 +60,19 @@ class Store:
             write_json(self.folder / f"{name}.json", self._files[name])
 
     def digest(self) -> str:
-        """The sha256 of all files: a page that was made from others is stale."""
+        """Return the sha256 of all files: a page that was made from others is stale."""
         files = sorted(self.folder.glob("*.json"))
         return hashlib.sha256(b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in files)).hexdigest()
 
     def seeds(self, cell: Cell) -> dict[int, Report]:
-        """The best report for a cell from every training seed: the most instances, then the latest."""
+        """Return the best report for a cell from every training seed: the most instances, then the latest."""
         names = {seed: name for name in self.models() for model, seed in [split_seed(name)] if model == cell.model}
         fitting = {seed: [r for r in self.reports(name) if fits(r, cell)] for seed, name in sorted(names.items())}
         return {seed: max(reversed(reports), key=size) for seed, reports in fitting.items() if reports}
 
 
 def stale(old: Report, new: Report) -> bool:
-    """Whether the weights, the tuned settings or the data file have changed since; an old report may not say."""
+    """Return whether the weights, the tuned settings or the data file have changed since; an old report may not say."""
     known = [(old.get(key), new.get(key)) for key in ("weights_sha256", "training_steps")]
     if any(None not in pair and pair[0] != pair[1] for pair in known):
         return True
@@ -100,7 +100,7 @@ def sampler(report: Report) -> Report:
 
 
 def fits(report: Report, cell: Cell) -> bool:
-    """Whether a report measures what a cell asks for."""
+    """Return whether a report measures what a cell asks for."""
     column = cell.column
     key = (column.regime, cell.rule, column.steps)
     if (report.get("regime"), report.get("rule"), report.get("steps")) != key or sampler(report):
