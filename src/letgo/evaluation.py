@@ -43,9 +43,9 @@ def evaluate_model(
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
-    `settings` are those of the rule: sigma, tau_start, variance, ahead, soft_until, order_noise; where they are not
-    given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the network's
-    self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored.
+    `settings` are those of the rule: sigma, tau_start, variance, ahead, soft_until, order_noise, temperature; where
+    they are not given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the
+    network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored.
 
     >>> import letgo
     >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")

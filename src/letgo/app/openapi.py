@@ -18,9 +18,10 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
         ]
         tempered = [rule for rule, kind in RULES.items() if kind.tempers]
         led = [rule for rule, kind in RULES.items() if "ahead" in kind.settings]
-        ordered = [rule for rule, kind in RULES.items() if "order_noise" in kind.may_take]
         conditions.append(_only("variance", {"not": {"const": 1}}, tempered, False))
-        conditions.append(_only("order_noise", {"type": "number"}, ordered, False))
+        for setting in ("order_noise", "temperature"):
+            takers = [rule for rule, kind in RULES.items() if setting in kind.may_take]
+            conditions.append(_only(setting, {"type": "number"}, takers, False))
         part["allOf"] = [*conditions, _only("ahead", {"not": {"const": 0}}, led, False)]
     for part in (parts["TrajectoryRequest"], parts["RaceRequest"]):
         for items in (choice.get("items", {}) for choice in part["properties"]["rules"]["anyOf"]):
