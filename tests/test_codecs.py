@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from digits import digit_images
 from torch import Tensor
 from torch.nn import functional as F
 
-from letgo.codecs import AnalogBits, Codec, DigitImages, OnDevices, OneHot, RandomEmbedding, encoded, is_varied
+from letgo.codecs import (
+    AnalogBits,
+    Codec,
+    ColumnCodes,
+    DigitImages,
+    OnDevices,
+    OneHot,
+    RandomEmbedding,
+    encoded,
+    is_varied,
+)
 from letgo.data.digits import symbols_of
 from letgo.errors import LetgoError
+from letgo.metrics import symbol_chances
 from letgo.rng import philox
 
 pytestmark = pytest.mark.fast
@@ -194,3 +207,22 @@ def test_a_digit_without_images_is_refused() -> None:
     keep = (digits.labels != 2) & (digits.labels != 5)
     with pytest.raises(LetgoError, match="no digit image of symbol 2"):
         DigitImages(digits[keep].pixels, digits[keep].labels, NearestMean(8))
+
+
+@pytest.mark.fast
+def test_columns_share_codes_and_are_decoded_to_symbols_of_their_own():
+    """Three columns with the symbols 0 1, 2 3 4 and 0 2: 0 and 2 have one code each wherever they stand."""
+    codec = ColumnCodes(5, [[0, 1, -1], [3, 2, 4], [0, 2, -1]])
+    boards = torch.tensor([list(row) for row in product((0, 1), (2, 3, 4), (0, 2))])
+    x = codec.encode(boards)
+    assert (codec.dim, x.shape) == (3, (12, 3, 3))
+    assert torch.equal(codec.decode(x), boards)
+    assert torch.equal(x[0, 0], x[0, 2])  # symbol 0 of the first column and of the last
+    noise = torch.randn(300, 3, 3, generator=torch.Generator().manual_seed(0))
+    assert [set(column.tolist()) for column in codec.decode(noise).T] == [{0, 1}, {2, 3, 4}, {0, 2}]
+    chances = symbol_chances(noise, codec, 5, 1.0, 0.5)
+    assert torch.equal(chances.argmax(-1), codec.decode(noise))
+    torch.testing.assert_close(chances.sum(-1), torch.ones(300, 3))
+    assert (chances[:, 0, 2:] == 0).all()
+    with pytest.raises(LetgoError, match="columns: expected symbols from 0 to 4"):
+        ColumnCodes(5, [[0, 5]])

@@ -111,6 +111,20 @@ def test_a_table_may_have_one_step_or_end_in_pure_noise() -> None:
     assert_close(TablePath([0.5, 0.0]).alpha(at(1.0)), at(0.0))
 
 
+@pytest.mark.parametrize("end", [[1e-45, 1e-45], [0.0, 0.0], [0.0, -0.0]])
+def test_a_table_may_stay_where_single_precision_has_nothing_lower(end: list[float]) -> None:
+    path, x0, noise = TablePath([0.9, 0.4, *end]), random_states(23, 0), random_states(23, 1)
+    assert_close(path.sample(x0, at(0.9), noise), noise)
+    assert path.x0_from_velocity(noise, path.velocity(noise, x0, at(0.9)), at(0.9)).isfinite().all()
+
+
+def test_a_table_keeps_its_noise_in_single_precision_where_there_is_little() -> None:
+    """1 - alpha^2 of a rounded alpha is off by a thousandth there."""
+    products = torch.cumprod(1 - torch.linspace(1e-4, 2e-2, 1000, dtype=torch.float64), 0)
+    t = ((torch.arange(1000) + 1) / 1000).view(-1, 1, 1)
+    assert_close(TablePath(products).beta(t).flatten().double(), (1 - products).sqrt(), rtol=1e-5, atol=0)
+
+
 def test_flow_matching_networks_count_time_in_thousandths() -> None:
     assert LinearPath().timestep(at(0.25)).tolist() == [250.0]
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from letgo.progress import EVERY, Progress, Voice, doing
+from letgo.progress import EVERY, LATER, Progress, Voice, doing
 
 pytestmark = pytest.mark.fast
 
@@ -86,8 +86,20 @@ def test_silence_is_filled_by_what_was_known_last(stage: Stage):
     for second in range(65, 140):
         stage.now = float(second)
         voice.beat()
-    assert stage.lines[3:] == ["step 0/4  no loss yet  1m33s so far", "step 0/4  no loss yet  2m03s so far"]
-    assert EVERY <= 35
+    assert stage.lines[3:] == ["step 0/4  no loss yet  1m35s so far", "step 0/4  no loss yet  2m07s so far"]
+    assert EVERY + LATER <= 33
+
+
+def test_the_work_itself_speaks_first_when_a_line_is_due(stage: Stage):
+    """Whoever fills silences looks five times a second, a step may end any time: an old loss was said again."""
+    voice = Voice()
+    show = Progress("step", voice=voice)
+    for tick in range(160):  # a step every half second
+        stage.now = tick / 4
+        voice.beat()
+        if tick % 2:
+            show(tick // 2, 1000, f"  loss {tick // 2}")
+    assert [line.split("  ")[1] for line in stage.lines] == ["loss 2", "loss 62"]
 
 
 def test_work_that_follows_the_steps_is_named_and_the_steps_are_not_counted_on(stage: Stage):

@@ -288,6 +288,7 @@ def test_steps_may_come_in_any_order_and_from_outside_the_grid(kind) -> None:
     def step(timestep: int) -> Tensor:
         return scheduler.step(normal(2), timestep, normal(1), generator=seeded(0)).prev_sample
 
+    assert scheduler.previous_timestep(scheduler.timesteps[0]).item() == 400  # a tensor, as diffusers' own
     first = {at: step(at) for at in lower}
     assert_close({at: step(at) for at in reversed(lower)}, first, rtol=0, atol=0)
     assert_close(first[900], step(torch.tensor(900)), rtol=0, atol=0)
@@ -306,15 +307,38 @@ def test_steps_may_come_in_any_order_and_from_outside_the_grid(kind) -> None:
         ({}, {}, "num_inference_steps must be a whole number"),
         ({}, {"num_inference_steps": 0}, "at least 1"),
         ({}, {"sigmas": [1.0]}, "use_flow_sigmas=True"),
-        ({}, {"num_inference_steps": 3, "timesteps": [9, 1]}, "2 steps are given"),
+        ({"num_train_timesteps": -1}, {}, "num_train_timesteps must be at least 1"),
+        ({}, {"num_inference_steps": 2, "timesteps": [9, 1]}, "not both"),
+        (FLOW, {"num_inference_steps": 3, "timesteps": [9, 1]}, "2 steps are given"),
         ({}, {"timesteps": [1, 9]}, "descending"),
         (FLOW, {"timesteps": [1, 9]}, "must fall"),
+        (FLOW, {"timesteps": [1001, 9]}, "within 1000 to 0"),
+        (FLOW, {"sigmas": [1.0, -0.5]}, "within 1 to 0"),
+        (FLOW, {"sigmas": [float("nan")]}, "within 1 to 0"),
         ({**FLOW, "use_dynamic_shifting": True}, {"num_inference_steps": 3}, "give mu"),
     ],
 )
 def test_what_cannot_be_is_said(settings: dict, asked: dict, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         TweedieReprojectionScheduler(**settings).set_timesteps(**asked)
+
+
+@BOTH
+@pytest.mark.parametrize("most", [0.002, 0.02, 0.2, 2])
+def test_betas_may_be_so_large_that_nothing_of_the_data_is_left(kind, most: float) -> None:
+    scheduler = kind(beta_start=most / 20, beta_end=most)
+    for timestep in (0, np.int64(500), 999.0):  # numbers of any kind
+        assert scheduler.step(0.1 * normal(1), timestep, normal(1)).prev_sample.isfinite().all()
+
+
+@pytest.mark.parametrize("shift", [0.03, 1.59, 2.9, 2.91, 3, 4.03])
+def test_no_shift_leads_beyond_noise(shift: float) -> None:
+    """Single precision takes some of them a little above sigma = 1."""
+    for settings, mu in (({"shift": shift}, None), ({"use_dynamic_shifting": True}, shift / 4)):
+        scheduler = TweedieReprojectionScheduler(**FLOW, **settings)
+        for grid in ({"num_inference_steps": 4}, {"sigmas": np.array([1.0, 0.5])}):
+            scheduler.set_timesteps(**grid, mu=mu)
+            assert scheduler.step(normal(1), scheduler.timesteps[0], normal(2)).prev_sample.isfinite().all()
 
 
 def test_a_learned_variance_is_not_taken_for_a_prediction() -> None:

@@ -41,6 +41,7 @@ def test_rows_are_what_evaluate_measures_with_an_error_over_three_parts() -> Non
 def test_of_200_steps_the_counts_are_table_10s_and_a_call_is_a_call() -> None:
     assert sweep.counts(study(steps=200), lines.STEPS) == [25, 50, 100, 200, 500, 1000, 2000, 5000]
     assert sweep.counts(study(steps=200, quick=True), lines.STEPS) == [25, 50, 100, 200]
+    assert sweep.counts(study(steps=200, quick=True), lines.STEPS, lines.QUICK)[-2:] == [500, 1000]
     assert sweep.counts(study(steps=1000), lines.CALLS)[-1] == 5000
     rows = lines.calls.run(study(count=2, quick=True))["rows"]
     by_rule = {row["rule"]: row for row in rows if row["calls"] == 8}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,13 @@ import torch
 from refusals import fault
 
 from letgo import tasks
+from letgo.cli.complete import written
+from letgo.config import Config
 from letgo.data import source_of
-from letgo.data.table import Look, TableRows, options_of, read_table, table_of
+from letgo.data.table import Look, TableRows, options_of, read_table, shared_codes, table_of
+from letgo.solver import Solver
 from letgo.tasks.table import CHECKS, Table, load_check
+from letgo.training.table import table_config
 
 WORDS = ("red", "blue", "green one")
 ROWS = [[a, b, c] for a in WORDS for b in WORDS for c in ("x", "y", "z")] * 2  # 27 distinct rows, twice
@@ -110,15 +116,17 @@ def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it
     [
         ("", "no rows in it"),
         ("a,b\na,b,a\n", "row 2: 3 values after rows of 2"),
-        ("a,b\nb,\n", "row 2, column 2: a blank; a table to learn from has complete rows"),
+        ("a,b\nb,\n", "row 2, column 2: a blank; leave incomplete rows out, or write a word there"),
         ("a,b\nb,a\na,b\nb,a\n", "t.csv: 2 distinct rows, too few to learn from and hold some out; give 20 or more"),
         ("a\nb\n", "one value per row; expected several, with commas between them"),
+        ('a,b\n"b\nc",d\n', "row 1, column 1 'a': 'b\\nc' holds a line break; write it otherwise"),
+        ("a,b\n\udce9,b\n", "row 2, column 1: '\ufffd' is not UTF-8; save the file as text in UTF-8"),
         ("PK\3\4\n", "not text; save a spreadsheet as .csv"),
         (f"quizzes,solutions\n{'0' * 81},{'1' * 81}\n", "hold whole Sudokus; learn from them by `letgo train sudoku"),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(tmp_path: Path, content: str, expected: str):
-    (tmp_path / "t.csv").write_text(content)
+    (tmp_path / "t.csv").write_text(content, errors="surrogateescape")
     assert expected in fault(lambda: source_of(table_of(tmp_path / "t.csv"), tmp_path / "t.csv").split("train"))
 
 
@@ -135,6 +143,12 @@ def test_what_one_should_know_before_training_is_found(tmp_path: Path):
     (tmp_path / "t.csv").write_text("\n".join(["kind,three,five,four", *rows]))
     look = Look.at(tmp_path / "t.csv")
     assert (look.rows, look.distinct, look.cells, look.constant) == (62, 60, 4, ("column 1 'kind' (a)",))
+    assert look.numbered == look.strange == ()
+    (tmp_path / "i.csv").write_text(",a kind,b,c,d\n" + "".join(f"{i},{row}\n" for i, row in enumerate(rows)))
+    numbered = Look.at(tmp_path / "i.csv")  # as pandas writes its index: the first column has no name
+    assert (numbered.rows, numbered.cells, numbered.numbered) == (62, 5, ("column 1",))
+    (tmp_path / "s.csv").write_text("\n".join(["kind,three,five,a", *rows]))
+    assert Look.at(tmp_path / "s.csv").strange == ("kind", "three", "five")
     source = source_of(table_of(tmp_path / "t.csv"), tmp_path / "t.csv")
     assert isinstance(source, TableRows)
     boards = source.task.parse("a,0,3,3").solution  # 3
@@ -175,6 +189,51 @@ def test_arrays_have_negative_blanks_and_too_many_values_are_refused(tmp_path: P
     assert "row 128, column 2: '255' is the 256th value" in fault(read_table, tmp_path / "many.npy")
     np.save(tmp_path / "half.npy", np.array([[0.5, 1.0]]))
     assert "it holds 0.5; expected whole numbers or words" in fault(read_table, tmp_path / "half.npy")
+
+
+def test_columns_of_their_own_words_have_few_codes_and_columns_alike_one_for_each_value(file: Path, tmp_path: Path):
+    config = table_config(str(file))
+    assert (config.codec, config.build_codec().dim) == ("columns", 3)  # 6 values, of which a column has 3
+    task = config.build_task()
+    assert isinstance(task, Table)
+    assert [[task.values[number] for number in own] for own in task.choices] == [[*sorted(WORDS)]] * 2 + [[*"xyz"]]
+    assert Config.from_dict(json.loads(json.dumps(config.as_dict()))).build_task() == task
+    assert fault(task.parse, "x,.,.") == "cell 1 is 'x'; expected one of blue, green one, red, or '.' for a blank"
+    (tmp_path / "p.csv").write_text("red,.,x\nred,y,.\n")
+    source = source_of(task)
+    assert isinstance(source, TableRows)
+    assert "p.csv, row 2, column 2 'right': 'y' was never seen there in training; expected one of blue" in fault(
+        source.read_partial, tmp_path / "p.csv"
+    )
+    assert "p.csv, row 1, column 3" not in fault(source_of(task, tmp_path / "p.csv").split, "train")
+    (tmp_path / "alike.txt").write_text("".join(f"{a}{b}\n" for a in "abcde" for b in "abcde"))
+    alike = table_config(str(tmp_path / "alike.txt"))
+    assert (alike.codec, alike.build_task()) == ("one-hot", table_of(tmp_path / "alike.txt"))
+
+
+def test_the_codes_of_a_table_are_few_and_tell_every_column_its_values():
+    """Against random columns: a value keeps its code, a column has all of its values, none twice."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        choices = [sorted(rng.choice(12, rng.integers(1, 6), replace=False).tolist()) for _ in range(5)]
+        columns = shared_codes(choices, 12)
+        assert [sorted(value for value in row if value >= 0) for row in columns] == choices
+        places = {(value, code) for row in columns for code, value in enumerate(row) if value >= 0}
+        assert len(places) == len({value for value, _ in places})
+        assert max(map(len, choices)) <= len(columns[0]) <= len({value for own in choices for value in own})
+
+
+def test_words_with_commas_are_written_with_semicolons_and_in_a_file_with_quotes(tmp_path: Path):
+    rows = [(a, b) for a in ("Bern, CH", "Lyon, FR", "東京") for b in "uvwxyzrst"]
+    (tmp_path / "t.csv").write_text("place,kind\n" + "".join(f'"{a}",{b}\n' for a, b in rows))
+    task = table_of(tmp_path / "t.csv")
+    problem = task.parse("Lyon, FR; .")
+    assert (task.separator, task.format_clues(problem)) == (";", ["Lyon, FR;."])
+    config = table_config(str(tmp_path / "t.csv"), network_options={"width": 8, "depth": 1, "heads": 2, "hidden": 8})
+    solver = Solver(config, config.build_model())
+    args = argparse.Namespace(json=False, count=1)
+    found = [[{"values": "Bern, CH;u", "likelihood": -1.0}], []]
+    assert written(solver, found, args) == 'place,kind\n"Bern, CH",u\nunsolved\n'
 
 
 def test_parquet_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -218,12 +277,12 @@ def test_parquet_has_nulls_for_blanks_and_says_where_it_is_damaged(tmp_path: Pat
 def test_the_page_draws_a_table(file: Path):
     pytest.importorskip("fastapi")
     from letgo.app.catalog import describe
-    from letgo.config import Config
-    from letgo.solver import Solver
+    from letgo.app.frames import View
 
-    task = table_of(file)
     small = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
-    config = Config("mine", "table", options_of(task), network_options=small, sample_steps=5)
+    config = table_config(str(file), network_options=small, sample_steps=5)
+    task = config.build_task()
+    assert isinstance(task, Table)
     solver = Solver(config, config.build_model())
     card = describe("mine", solver)
     assert (card.rows, card.columns, card.letters, card.separator) == (1, 3, list(task.values), ",")
@@ -231,13 +290,17 @@ def test_the_page_draws_a_table(file: Path):
     [answer] = solver.solve(["red,.,y"], steps=3)
     assert answer.board is not None
     assert answer.board.split(",")[0] == "red"
+    problem = task.parse("red,.,y")
+    x0_hat = solver.codec.encode(problem.solution) * 0.75
+    view = View(solver, problem, solver.clues(problem), x0_hat, x0_hat, [1], [0.5])
+    assert view.proposal.probabilities[0, 1].tolist() == [0.75, 0, 0, 0, 0, 0]  # of blue, green one, red, x, y, z
+    assert (view.state.probabilities[0, 1] > 0).tolist() == [True, True, True, False, False, False]
 
 
 @pytest.mark.journey
 def test_a_table_is_trained_measured_and_solved_by_the_doors_of_all_tasks(tmp_path: Path):
     """Rows of two equal halves; the network must put the second half there."""
     import letgo
-    from letgo.config import Config
 
     rows = np.random.default_rng(0).choice(list("abcdef"), (400, 3))
     data = tmp_path / "twice.txt"

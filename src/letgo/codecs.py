@@ -45,6 +45,45 @@ class OneHot:
         return x.argmax(-1)
 
 
+class ColumnCodes:
+    """One-hot codes that symbols share: in cell c, code k is symbol `columns[c][k]`, or none where that is -1.
+
+    Columns of words with no word in common then take as many codes as the largest has words, not one for each word of
+    all. A state is decoded to a symbol of its own column.
+    """
+
+    one_hot: ClassVar[bool] = True
+
+    def __init__(self, symbols: int, columns: list[list[int]] | None = None):
+        rows = columns or [[*range(symbols)]]  # one row serves for every cell
+        self.dim, self.symbols = max(map(len, rows)), symbols
+        found = torch.full((len(rows), self.dim), -1)
+        for c, row in enumerate(rows):
+            found[c, : len(row)] = torch.tensor(row)
+        legal = found >= 0
+        if int(found.max()) >= symbols or not legal.any(1).all():
+            raise LetgoError(f"columns: expected symbols from 0 to {symbols - 1} in each, or -1")
+        codes = torch.full((len(rows), symbols), -1)
+        where = legal.nonzero()
+        codes[where[:, 0], found[legal]] = where[:, 1]
+        self.found, self.codes = OnDevices(found), OnDevices(codes)
+
+    def encode(self, symbols: Symbols) -> State:
+        codes = self.codes.on(symbols.device).expand(symbols.shape[-1], -1)
+        cell = torch.arange(symbols.shape[-1], device=symbols.device)
+        return F.one_hot(codes[cell, symbols.long()].clamp(min=0), self.dim).float()
+
+    def decode(self, x: State) -> Symbols:
+        found = self.found.on(x.device).expand(x.shape[-2], -1)
+        codes = x.masked_fill(found < 0, -torch.inf).argmax(-1)
+        return found[torch.arange(x.shape[-2], device=x.device), codes]
+
+    def by_symbol(self, x: State, none: float) -> Float[Tensor, "batch cells symbols"]:
+        """Return numbers of codes as numbers of symbols, and `none` for a symbol that is not of the column."""
+        codes = self.codes.on(x.device).expand(*x.shape[:-1], -1)
+        return x.gather(-1, codes.clamp(min=0)).masked_fill(codes < 0, none)
+
+
 class AnalogBits:
     """The symbol's binary digits as -1 / +1, decoded by their signs. A code that is no symbol stays illegal."""
 
@@ -158,8 +197,14 @@ def encoded(codec: Codec, symbols: Symbols, instance: Callable[[], Int[Tensor, "
     return varied.encode(symbols, instance()) if is_varied(codec) else codec.encode(symbols)
 
 
+def by_symbol(codec: Codec, x: State, symbols: int, none: float = 0.0) -> Float[Tensor, "batch cells symbols"]:
+    """Return the entries of one-hot states in the order of the symbols."""
+    return codec.by_symbol(x, none) if isinstance(codec, ColumnCodes) else x[..., :symbols]
+
+
 CODECS: dict[str, Entry] = {
     "one-hot": OneHot,
+    "columns": ColumnCodes,
     "bits": AnalogBits,
     "embedding": RandomEmbedding,
     "masked": "letgo.discrete:Masked",

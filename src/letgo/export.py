@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from letgo import __version__
-from letgo.codecs import Codec
+from letgo.codecs import Codec, ColumnCodes
 from letgo.config import Config
 from letgo.data.files import FilePath, write_atomically
 from letgo.errors import LetgoError
@@ -119,6 +119,8 @@ def metadata(solver: Solver) -> dict[str, str]:
 
 def codewords(codec: Codec, symbols: int) -> Tensor | None:
     """Return the state of each symbol, or None where it differs from cell to cell."""
+    if isinstance(codec, ColumnCodes):
+        return None
     twice = codec.encode(torch.arange(symbols)[:, None].expand(-1, 2))
     return twice[:, 0] if torch.equal(twice[:, 0], twice[:, 1]) else None
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from letgo.codecs import Codec, is_varied
+from letgo.codecs import Codec, by_symbol, is_varied
 from letgo.errors import LetgoError
 from letgo.estimates import Z95, Estimate, Score, mean, number, rate
 from letgo.shapes import CellMask, State, Symbols, Time
@@ -55,11 +55,15 @@ def symbol_chances(
     if is_varied(codec):
         images: Any = codec
         return images.probabilities(x)
-    codewords = codec.encode(torch.arange(symbols, device=x.device)[None])[0]
+    if codec.one_hot:
+        codewords = torch.eye(codec.dim, device=x.device)
+    else:
+        codewords = codec.encode(torch.arange(symbols, device=x.device)[None])[0]
     codewords = torch.as_tensor(alpha, dtype=torch.float32, device=x.device).view(-1, 1, 1, 1) * codewords
     squares = (x.float()[:, :, None] - codewords).square().sum(-1)
     spread = (2 * torch.as_tensor(beta, dtype=torch.float64) ** 2).float().view(-1, 1, 1)
-    return torch.softmax(-squares / spread.to(x.device), -1)
+    closeness = -squares / spread.to(x.device)
+    return torch.softmax(by_symbol(codec, closeness, symbols, -math.inf) if codec.one_hot else closeness, -1)
 
 
 def coverage(

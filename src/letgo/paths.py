@@ -129,6 +129,9 @@ class LinearPath(GaussianPath):
         return 1000 * t.flatten()
 
 
+ALL_NOISE = 1e-30  # an alpha^2 below which single precision has no lower one, or nearly none
+
+
 class TablePath(GaussianPath):
     """A schedule that a network of your own was trained with, as its T values of alphas_cumprod (diffusers' name).
 
@@ -143,39 +146,43 @@ class TablePath(GaussianPath):
         except (TypeError, ValueError, RuntimeError):  # what torch says to things that are no numbers
             kind = type(alphas_cumprod).__name__
             raise LetgoError(f"{kind} is no row of numbers; of a scheduler give its .alphas_cumprod") from None
-        falls = squares.ndim == 1 and len(squares) > 0 and bool((squares.diff() < 0).all())
+        stays = (squares.diff() == 0) & (squares[1:] < ALL_NOISE) if squares.ndim == 1 else torch.tensor(False)
+        falls = squares.ndim == 1 and len(squares) > 0 and bool((stays | (squares.diff() < 0)).all())
         if not falls or not 0 <= float(squares[-1]) <= float(squares[0]) < 1:
             raise LetgoError("alphas_cumprod must be one row of numbers that fall from below 1 to 0 or more")
-        self.table = torch.cat([squares.new_ones(1), squares]).sqrt()
+        squares = torch.cat([squares.new_ones(1), squares.abs()])  # without the sign of -0
+        self.table, self.noise = squares.sqrt(), 1 - squares  # alpha, and beta^2: apart, as both lie near 1 or 0
 
     def timestep(self, t: Time) -> Int[Tensor, "rows"]:
         """What a diffusers network takes for the time t: the number of the nearest training step, one for each row."""
         last = len(self.table) - 1
         return (t.flatten() * last).round().long().clamp(1, last) - 1
 
-    def _part(self, t: Time) -> tuple[Tensor, Time, Time]:
-        """How far t lies in its part of the table, and alpha at both ends of it."""
-        table, last = self.table.to(t), len(self.table) - 1
+    def _part(self, t: Time) -> tuple[Tensor, Tensor]:
+        """The part of the table that t lies in, and how far."""
+        last = len(self.table) - 1
         start = (t * last).floor().clamp(0, last - 1).long()
-        return t * last - start, table[start], table[start + 1]
+        return start, t * last - start
 
     def alpha(self, t: Time) -> Time:
-        along, start, end = self._part(t)
-        return torch.lerp(start, end, along)
+        (start, along), table = self._part(t), self.table.to(t)
+        return torch.lerp(table[start], table[start + 1], along)
 
     def beta(self, t: Time) -> Time:
-        return (1 - self.alpha(t) ** 2).clamp(min=0).sqrt()
+        (start, along), table = self._part(t), self.table.to(t)
+        fallen = along * (table[start] - table[start + 1])
+        return (self.noise.to(t)[start] + fallen * (2 * table[start] - fallen)).sqrt()  # 1 - alpha^2, without rounding
 
     def dalpha(self, t: Time) -> Time:
-        _, start, end = self._part(t)
-        return (len(self.table) - 1) * (end - start)
+        (start, _), table = self._part(t), self.table.to(t)
+        return (len(self.table) - 1) * (table[start + 1] - table[start])
 
     def dbeta(self, t: Time) -> Time:
         return _divide(-self.alpha(t) * self.dalpha(t), self.beta(t))
 
     def x0_from_velocity(self, x_t: State, velocity: State, t: Time) -> State:
         """The same with alpha^2 + beta^2 = 1, where t = 0 divides nothing by 0."""
-        return self.alpha(t) * x_t + self.beta(t) ** 2 * velocity / self.dalpha(t)
+        return self.alpha(t) * x_t + _divide(self.beta(t) ** 2 * velocity, self.dalpha(t))
 
 
 PATHS: dict[str, Entry] = {"cosine": CosinePath, "linear": LinearPath, "absorbing": "letgo.discrete:Absorbing"}

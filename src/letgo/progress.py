@@ -14,6 +14,7 @@ from types import TracebackType
 HOLD = 1.0  # seconds until an announcement is made; work that is done by then, or refused, needs none
 MEASURE = 1.0  # seconds of work that a first estimate is made from
 EVERY, OFTEN, LIVE = 30.0, 5.0, 0.2  # between lines: usually, with --progress, on a terminal
+LATER = 2.0  # seconds that a silence lasts beyond them: the work itself, which has newer figures, comes first
 PATIENCE = 3.0  # seconds of one kind of work until it is named
 RECENT = 120.0  # an estimate follows the speed of so many seconds
 
@@ -178,7 +179,7 @@ class Progress:
         """
         since, done = self.marks[0] if self.marks else (now, self.done)
         first = not silent and not self.estimated and self.done > done and now - since >= MEASURE
-        if first or now - self.voice.spoke >= max(self.voice.every, 1.0 if silent else 0.0):
+        if first or now - self.voice.spoke >= self.voice.every + (LATER if silent else 0.0):
             if not silent:
                 self.note = self.asked if isinstance(self.asked, str) else self.asked()
             self._show(now)

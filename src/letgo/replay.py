@@ -70,7 +70,7 @@ class Trajectory(Iterator[Snapshot]):
                 certainty = certainty.new_ones(board.shape)
             frames.append(
                 {
-                    "x": "".join(DIGITS[s] if 0 <= s < task.symbols else "?" for s in board[0].tolist()),
+                    "x": "".join(DIGITS[s] if 0 <= s < min(task.symbols, 36) else "?" for s in board[0].tolist()),
                     "c": "".join(DIGITS[level] for level in (certainty[0] * 35).round().long().tolist()),
                     "bad": task.violations(board, self.problem)[0].nonzero().flatten().tolist(),
                 }

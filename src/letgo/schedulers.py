@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +24,11 @@ try:
 except ImportError as missing:
     raise ImportError("letgo.schedulers needs the diffusers extra: pip install 'letgo[diffusers]'") from missing
 
+ROUNDING = 1e-5  # a shift takes the first noise level so far above 1
 Generators = torch.Generator | list[torch.Generator] | None
-Timestep = int | float | Tensor
+Timestep = SupportsFloat  # a number of any kind, or a tensor
+Real = float | int
+Grid = Sequence[float | int] | np.ndarray | Tensor | None
 
 COMPATIBLE = [
     "DDPMScheduler",
@@ -45,12 +49,12 @@ PREDICTIONS = {  # diffusers' name of what a network predicts, and the path's wa
 }
 
 
-def shifted(sigmas: Tensor, shift: float) -> Tensor:
+def shifted(sigmas: Tensor, shift: Real) -> Tensor:
     """The noise levels of a flow, moved towards noise where the shift is above 1."""
     return shift * sigmas / (1 + (shift - 1) * sigmas)
 
 
-def thresholded(x0_hat: AnyState, ratio: float, largest: float) -> AnyState:
+def thresholded(x0_hat: AnyState, ratio: Real, largest: Real) -> AnyState:
     """Dynamic thresholding: each row is cut at a quantile of its magnitudes, from 1 to `largest`, and divided by it."""
     bound = x0_hat.flatten(1).abs().quantile(ratio, dim=1).clamp(1, largest)
     bound = bound.view(-1, *(1 for _ in x0_hat.shape[1:]))
@@ -78,11 +82,12 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         known = ["sample", *(name for name in PREDICTIONS if self.flow or name != "flow_prediction")]
         if (kind := self.config["prediction_type"]) not in known:
             raise unknown("prediction_type", kind, known)
+        whole_number("num_train_timesteps", self.config["num_train_timesteps"], least=1)
         self.num_inference_steps: int | None = None
         self.path: GaussianPath
         if self.flow:
             self.path, last = LinearPath(), self.config["num_train_timesteps"]
-            self.timesteps = last * shifted(torch.arange(last, 0, -1) / last, self.fixed_shift)
+            self.timesteps = (last * shifted(torch.arange(last, 0, -1) / last, self.fixed_shift)).clamp(max=last)
             return
         ddpm = self.ddpm()
         self.betas, self.alphas_cumprod = ddpm.betas, ddpm.alphas_cumprod
@@ -99,7 +104,7 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         return self.config["use_flow_sigmas"]
 
     @property
-    def fixed_shift(self) -> float:
+    def fixed_shift(self) -> Real:
         return 1.0 if self.config["use_dynamic_shifting"] else self.config["shift"]
 
     def __len__(self) -> int:
@@ -109,11 +114,11 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
 
     def set_timesteps(
         self,
-        num_inference_steps: int | None = None,
+        num_inference_steps: SupportsIndex | None = None,
         device: str | torch.device | None = None,
-        timesteps: Sequence[int | float] | None = None,
-        sigmas: Sequence[float] | None = None,
-        mu: float | None = None,
+        timesteps: Grid = None,
+        sigmas: Grid = None,
+        mu: Real | None = None,
     ) -> None:
         """Choose how many steps are made, or at which timesteps, or on the flow path at which noise levels.
 
@@ -121,6 +126,8 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         """
         if sigmas is not None and not self.flow:
             raise LetgoError("sigmas are those of the flow path (use_flow_sigmas=True); give timesteps")
+        if not self.flow and timesteps is not None and num_inference_steps is not None:
+            raise LetgoError("give num_inference_steps or timesteps, not both")
         given: Any = sigmas if sigmas is not None else timesteps
         count = whole_number("num_inference_steps", num_inference_steps if given is None else len(given), least=1)
         if num_inference_steps not in (None, count):
@@ -134,7 +141,7 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
             chosen = ddpm.timesteps
         self.timesteps, self.num_inference_steps = chosen.to(device), len(chosen)
 
-    def flow_timesteps(self, count: int, timesteps: Any, sigmas: Any, mu: float | None) -> Tensor:
+    def flow_timesteps(self, count: int, timesteps: Grid, sigmas: Grid, mu: Real | None) -> Tensor:
         """Timesteps as they are; noise levels, given or evenly spaced, with the shift."""
         last = self.config["num_train_timesteps"]
         if timesteps is not None and sigmas is None:
@@ -146,17 +153,17 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
             least = float(shifted(torch.tensor(1 / last), self.fixed_shift))
             levels = torch.linspace(1, least, count) if sigmas is None else torch.as_tensor(sigmas)
             chosen = last * shifted(levels.float(), shift)
-        if not bool((chosen.diff() < 0).all()):
-            raise LetgoError("timesteps and sigmas must fall, from noise to data")
-        return chosen
+        if not bool((chosen.diff() < 0).all() & (chosen >= 0).all() & (chosen <= last * (1 + ROUNDING)).all()):
+            raise LetgoError(f"timesteps must fall, from noise to data, within {last} to 0, and sigmas within 1 to 0")
+        return chosen.clamp(max=last)
 
     def set_begin_index(self, begin_index: int = 0) -> None:
         """Pipelines tell where they begin; a step here is found by its timestep alone, so nothing is kept."""
 
-    def previous_timestep(self, timestep: Timestep) -> int | float:
+    def previous_timestep(self, timestep: Timestep) -> Tensor:
         """The largest timestep of the grid below this one, which need not be on the grid; data if there is none."""
-        below = self.timesteps[self.timesteps < timestep]
-        return below.max().item() if len(below) else (0.0 if self.flow else -1)
+        below = self.timesteps[self.timesteps < torch.as_tensor(timestep, device=self.timesteps.device)]
+        return below.max() if len(below) else torch.tensor(0.0 if self.flow else -1)
 
     def times(self, timesteps: Timestep, like: Tensor) -> AnyTime:
         """t of one timestep, or of one for each row, as it broadcasts against a state."""
@@ -255,21 +262,21 @@ class TweedieReprojectionScheduler(PathScheduler):
     def __init__(
         self,
         num_train_timesteps: int = 1000,
-        beta_start: float = 0.0001,
-        beta_end: float = 0.02,
+        beta_start: Real = 0.0001,
+        beta_end: Real = 0.02,
         beta_schedule: str = "linear",
         trained_betas: Any = None,
         clip_sample: bool = True,
         prediction_type: str = "epsilon",
         thresholding: bool = False,
-        dynamic_thresholding_ratio: float = 0.995,
-        clip_sample_range: float = 1.0,
-        sample_max_value: float = 1.0,
+        dynamic_thresholding_ratio: Real = 0.995,
+        clip_sample_range: Real = 1.0,
+        sample_max_value: Real = 1.0,
         timestep_spacing: str = "leading",
         steps_offset: int = 0,
         rescale_betas_zero_snr: bool = False,
         use_flow_sigmas: bool = False,
-        shift: float = 1.0,
+        shift: Real = 1.0,
         use_dynamic_shifting: bool = False,
     ):
         self.prepare()
@@ -290,26 +297,26 @@ class EMDecayScheduler(PathScheduler):
     def __init__(
         self,
         num_train_timesteps: int = 1000,
-        beta_start: float = 0.0001,
-        beta_end: float = 0.02,
+        beta_start: Real = 0.0001,
+        beta_end: Real = 0.02,
         beta_schedule: str = "linear",
         trained_betas: Any = None,
         clip_sample: bool = True,
         prediction_type: str = "epsilon",
         thresholding: bool = False,
-        dynamic_thresholding_ratio: float = 0.995,
-        clip_sample_range: float = 1.0,
-        sample_max_value: float = 1.0,
+        dynamic_thresholding_ratio: Real = 0.995,
+        clip_sample_range: Real = 1.0,
+        sample_max_value: Real = 1.0,
         timestep_spacing: str = "leading",
         steps_offset: int = 0,
         rescale_betas_zero_snr: bool = False,
         use_flow_sigmas: bool = False,
-        shift: float = 1.0,
+        shift: Real = 1.0,
         use_dynamic_shifting: bool = False,
-        sigma: float = 1.0,
-        tau_start: float = 0.7,
+        sigma: Real = 1.0,
+        tau_start: Real = 0.7,
     ):
-        self.decay = EulerMaruyama(sigma, tau_start)
+        self.decay = EulerMaruyama(float(sigma), float(tau_start))
         self.prepare()
 
     @property

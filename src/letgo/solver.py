@@ -47,7 +47,7 @@ class Solver:
         threads: int = 1,
         precision: str = "auto",
     ):
-        self.config, self.folder, self.threads = config, folder, threads
+        self.config, self.folder, self.threads, self.asked = config, folder, threads, (fast, precision)
         self.task, self.codec, self.path = config.build_task(), config.build_codec(folder), config.build_path()
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
@@ -58,6 +58,11 @@ class Solver:
         kinds = dict.fromkeys((self.precision, self.sample_precision))
         engines = {kind: pick_engine(self.network, self.path, self.device, kind, fast) for kind in kinds}
         self.engine, self.sample_engine = engines[self.precision], engines[self.sample_precision]
+
+    def with_network(self, network: nn.Module) -> Solver:
+        """The same model with other weights, on the same device and as fast and precise as was asked."""
+        fast, precision = self.asked
+        return Solver(self.config, network, self.device, self.folder, fast, self.threads, precision)
 
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.network.parameters())

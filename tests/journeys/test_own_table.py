@@ -29,6 +29,7 @@ def test_the_owner_of_a_table(user: User, example: Callable[[str], Path]) -> Non
     report = json.loads((user.folder / "runs" / "laptops" / "report.json").read_text())
     after, chance = (report[part]["valid"]["value"] for part in ("completions", "chance"))
     assert after > chance
+    assert report["generated"]["distinct"] >= 10  # of 20; it was 2 while all columns shared 24 symbols
     assert "to fill blanks: letgo complete runs/laptops" in said
 
     (user.folder / "partial.csv").write_text(PARTIAL)
@@ -48,5 +49,8 @@ def test_the_owner_of_a_table(user: User, example: Callable[[str], Path]) -> Non
     (user.folder / "wrong.csv").write_text("13in,u5,integrated,16GB,512GB,ips,65W,beos\n")
     fault = user.pastes("letgo complete runs/laptops wrong.csv", code=2).text.splitlines()[-1]
     assert fault.startswith("letgo: wrong.csv, row 1, column 8 'system': 'beos' was never seen in training")
+    (user.folder / "other.csv").write_text("u5,13in,integrated,16GB,512GB,ips,65W,linux\n")
+    fault = user.pastes("letgo complete runs/laptops other.csv", code=2).text.splitlines()[-1]
+    assert "column 1 'size': 'u5' was never seen there in training; expected one of 13in, 14in, 16in" in fault
     (user.folder / "few.csv").write_text("a,b\nb,a\n")
     assert "too few" in user.pastes("letgo train --data few.csv --out runs/few", code=2).text

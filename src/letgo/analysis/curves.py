@@ -26,7 +26,7 @@ def run(study: Study) -> Report:
     """Of each kept checkpoint its average, as `letgo train` leaves it beside the raw weights."""
     whole, rows = study.solver, []
     for step, network in checkpoints(whole):
-        study.model = Solver(whole.config, network, whole.device, whole.folder, threads=whole.threads)
+        study.model = whole.with_network(network)
         rows += [{**row, "training_steps": step} for row in measured(study, [study.sampler(rule) for rule in RULES])]
     study.model = whole
     return {"rows": rows, "simple_weight": whole.config.simple_weight, "options": whole.config.objective_options}

@@ -73,6 +73,11 @@ class Study:
         return self.wish.seed
 
     @property
+    def split(self) -> str:
+        """Of some tasks a regime is a split."""
+        return self.wish.regime if self.wish.regime in SPLITS else self.wish.split
+
+    @property
     def steps(self) -> int:
         return self.solver.steps(self.wish.steps)
 
@@ -174,7 +179,7 @@ def run_analysis(
         if not solver.task.has_rules:
             raise LetgoError(f"{solver.task.name} has no rules to judge a board by; give --valid FILE.py:FUNCTION")
         source = source_of(solver.task, wish.data)
-        split = wish.regime if wish.regime in SPLITS else wish.split  # of some tasks a regime is a split
+        split = study.split
         regime = split if split in source.regimes else wish.regime or source.regimes[0]
         solver.on_split(split)
         study.instances, data = source.draw(split, wish.regime, count, wish.seed), source.identity(split)

@@ -79,10 +79,13 @@ def tell(report: Report) -> str:
     return "\n".join(map(line, report["rows"]))
 
 
-def counts(study: Study, factors: Sequence[float]) -> list[int]:
-    """So many times the model's own steps (or --steps), 1 at least and MOST at most; a quick look goes no further."""
-    quick = [factor for factor in factors if factor <= 1 or not study.wish.quick]
-    return sorted({min(max(1, round(factor * study.steps)), MOST) for factor in quick})
+def counts(study: Study, factors: Sequence[float], quick: int = 0) -> list[int]:
+    """So many times the model's own steps (or --steps), 1 at least and MOST at most.
+
+    A quick look goes no further than the model's own, or `quick` of them where that is more.
+    """
+    found = sorted({min(max(1, round(factor * study.steps)), MOST) for factor in factors})
+    return [count for count in found if not study.wish.quick or count <= max(study.steps, quick)]
 
 
 def by_setting(rows: list[Report], name: str) -> dict[str, list[Report]]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from letgo.codecs import Codec, is_varied
+from letgo.codecs import Codec, by_symbol, is_varied
 from letgo.metrics import symbol_chances
 from letgo.pinning import Clues
 from letgo.shapes import CellMask, PerBoard, State, Symbols, Time
@@ -68,7 +68,7 @@ class Reading:
         """Of every symbol in every cell."""
         solver, path = self.view.solver, cast(Any, self.view.solver.path)
         if not self.view.continuous or (self.time is None and solver.codec.one_hot):
-            return self.x[..., : solver.task.symbols].float().clamp(0, 1).cpu()
+            return by_symbol(solver.codec, self.x, solver.task.symbols).float().clamp(0, 1).cpu()
         t = self.time
         alpha, beta = (1.0, SPREAD) if t is None else (path.alpha(t), path.beta(t).clamp(min=1e-3))
         return symbol_chances(self.x, solver.codec, solver.task.symbols, alpha, beta).cpu()

@@ -95,13 +95,18 @@ def written(solver: Solver, found: list[list[dict[str, Any]]], args: argparse.Na
         return "".join(json.dumps(each) + "\n" for each in objects)
     names, separator = getattr(solver.task, "names", ()), getattr(solver.task, "separator", "")
     text, several = io.StringIO(), args.count > 1
+    write = csv.writer(text, lineterminator="\n").writerow
     if names:
-        csv.writer(text, lineterminator="\n").writerow([*(["row", "likelihood"] if several else []), *names])
+        write([*(["row", "likelihood"] if several else []), *names])
     for row, each in enumerate(found):
         for completion in each:
             cells = completion["values"].split(separator) if separator else list(completion["values"])
-            line = ",".join(cells) if names or separator or several else completion["values"]
-            text.write(f"{row + 1},{completion['likelihood']:.3f},{line}\n" if several else f"{line}\n")
+            if several:
+                write([row + 1, f"{completion['likelihood']:.3f}", *cells])
+            elif names or separator:
+                write(cells)
+            else:
+                text.write(completion["values"] + "\n")
         if not each and not several:
             text.write("unsolved\n")
     return text.getvalue()

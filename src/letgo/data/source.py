@@ -91,15 +91,24 @@ class Source:
 
     def identity(self, split: str) -> dict[str, Any] | str:
         """The file that a split is read from, by name, hash and length: paths differ from machine to machine."""
+        path = self.file_of(split)
+        return "generated" if path is None else file_identity(path)
+
+    def file_of(self, split: str) -> Path | None:
+        """The file that a split is read from; None where instances are generated."""
         if self.data is None:
-            return "generated"
+            return None
         folder = self._folder()
         path = Path(self.data) if folder is None else split_file(folder, split)
         if path is None and folder is not None and split == "valid":
             path = split_file(folder, "train")  # whose last rows are held out
         if path is None or not path.is_file():
             raise LetgoError(f"{self.data}: no {split} file there; give --data FILE or a folder that holds {split}.csv")
-        return file_identity(path)
+        return path
+
+    def names(self, split: str, problem: Problem) -> list[str]:
+        """Where each instance comes from, where a data set says so; else all are of one kind."""
+        return ["all"] * len(problem)
 
     # What is refused or remarked upon.
 
@@ -313,7 +322,8 @@ def file_identity(path: Path) -> dict[str, Any]:
     raw = path.read_bytes()
     found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
     if file_kind(path) == "csv":
-        found["rows"] = (gzip.decompress(raw) if path.suffix == ".gz" else raw).count(b"\n") - 1
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        found["rows"] = text.count(b"\n") - text.endswith(b"\n")  # the header is no row
     if file_kind(path) == "npz" and zipfile.is_zipfile(path):
         found["rows"] = npz_meta(path).get("count")
     return found

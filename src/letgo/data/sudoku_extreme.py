@@ -70,6 +70,15 @@ class Sudokus(Source):
     def read_csv(self, path: FilePath) -> Problem:
         return read_sudoku_extreme(path).problem if self.has_csv else super().read_csv(path)
 
+    def names(self, split: str, problem: Problem) -> list[str]:
+        """Of a .csv the column `source` of each puzzle's row."""
+        path = self.file_of(split)
+        if path is None or file_kind(path) != "csv":
+            return super().names(split, problem)
+        table = read_sudoku_extreme(path)
+        known = dict(zip(_keys(table.boards, table.given), table.sources.tolist(), strict=True))
+        return [known[key] for key in _keys(problem.solution.numpy(), problem.given.numpy())]
+
     def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
         """Of a .csv also where its rows come from and how hard they are."""
         if file_kind(path) != "csv":
@@ -151,6 +160,11 @@ def sample_by_source(table: SudokuTable, count: int, rng: np.random.Generator) -
     counts = _round_to_total(np.array(list(SHARES.values())), count)
     chosen = [_draw(_rows_of(table, group), wanted, group, rng) for group, wanted in zip(SHARES, counts, strict=True)]
     return table[rng.permutation(np.concatenate(chosen))]
+
+
+def _keys(boards: np.ndarray, given: np.ndarray) -> list[bytes]:
+    """A puzzle as bytes: its answer, and which of it is given."""
+    return [row.tobytes() for row in np.concatenate([boards.astype(np.uint8), given.astype(np.uint8)], 1)]
 
 
 def _spread(values: np.ndarray) -> dict[str, Any] | None:

@@ -47,6 +47,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def choices(self) -> list[list[int]]:
+        """The values of every column, by number."""
+        counts = (np.bincount(column, minlength=len(self.values)) for column in self.codes.T)
+        return [np.flatnonzero(count).tolist() for count in counts]
+
     def keys(self) -> np.ndarray:
         """Every row as one item, to be compared whole."""
         return np.ascontiguousarray(self.codes).view(f"V{self.codes.shape[1]}")[:, 0]
@@ -62,7 +67,25 @@ def table_of(path: FilePath, **options: Any) -> Table:
 def options_of(task: Table) -> dict[str, Any]:
     """What `Config.task_options` holds, so that a run folder can be loaded without the file."""
     lists = {name: list(getattr(task, name)) for name in ("values", "grid", "names")}
+    lists["choices"] = [list(own) for own in task.choices]
     return {name: value for name, value in ({"columns": task.columns, "valid": task.valid} | lists).items() if value}
+
+
+def shared_codes(choices: Sequence[Sequence[int]], values: int) -> list[list[int]]:
+    """For every column the value of each code, -1 where it has none: the `columns` of `codecs.ColumnCodes`.
+
+    A value has one code in all columns, and two values share one where no column has both. Those of most columns come
+    first, and each takes the least code that is free, so that few are needed; columns alike need one for each value.
+    """
+    homes = [[c for c, own in enumerate(choices) if value in own] for value in range(values)]
+    columns: list[dict[int, int]] = [{} for _ in choices]
+    for value in sorted(range(values), key=lambda value: -len(homes[value])):
+        taken = {code for c in homes[value] for code in columns[c]}
+        code = next(code for code in range(values) if code not in taken)
+        for c in homes[value]:
+            columns[c][code] = value
+    codes = 1 + max(code for column in columns for code in column)
+    return [[column.get(code, -1) for code in range(codes)] for column in columns]
 
 
 class TableRows(Source):
@@ -140,18 +163,24 @@ class Look:
     cells: int
     values: tuple[str, ...]
     constant: tuple[str, ...]  # columns that hold one value alone, as 'name (value)'
+    numbered: tuple[str, ...]  # columns that hold another value in every row
+    strange: tuple[str, ...]  # values of the first row that occur nowhere else, where it might be a header
 
     @staticmethod
     def at(path: FilePath) -> Look:
         rows = read_table(path)
         same = np.flatnonzero((rows.codes == rows.codes[0]).all(axis=0))
         constant = tuple(f"{column_name(rows.names, c)} ({rows.values[rows.codes[0, c]]})" for c in same.tolist())
+        many = (c for c, own in enumerate(rows.choices()) if len(own) == len(rows) > 1)
+        numbered = tuple(column_name(rows.names, c) for c in many)
+        once = np.bincount(rows.codes.reshape(-1), minlength=len(rows.values))[rows.codes[0]] == 1
+        strange = tuple(rows.values[code] for code in rows.codes[0][once]) if not rows.names else ()
         distinct = len(np.unique(rows.keys()))
-        return Look(len(rows), distinct, rows.codes.shape[1], rows.values, constant)
+        return Look(len(rows), distinct, rows.codes.shape[1], rows.values, constant, numbered, strange)
 
 
 def column_name(names: Sequence[str], cell: int) -> str:
-    return f"column {cell + 1}" + (f" '{names[cell]}'" if names else "")
+    return f"column {cell + 1}" + (f" '{names[cell]}'" if names and names[cell] else "")
 
 
 # Reading
@@ -164,13 +193,27 @@ def read_table(path: FilePath, task: Table | None = None, blanks: bool = False) 
         raise LetgoError("--data -: a table is read more than once, standard input is not; write it to a file")
     stamp = os.stat(path) if os.path.exists(path) else None
     key = None if stamp is None else (stamp.st_mtime_ns, stamp.st_size)
-    if task is not None and not blanks:
+    if task is None:
+        return _read(str(path), key)
+    if not blanks:
         with suppress(LetgoError):  # the table that the task was made of, perhaps, which is still in memory
             rows = _read(str(path), key)
             if (rows.values, rows.codes.shape[1]) == (task.values, task.cells):
-                return rows
-    shape = None if task is None else (tuple(task.values), tuple(task.names), task.cells)
-    return _read(str(path), key, shape, blanks)
+                return _of_its_columns(rows, task, path)
+    shape = (tuple(task.values), tuple(task.names), task.cells)
+    return _of_its_columns(_read(str(path), key, shape, blanks), task, path)
+
+
+def _of_its_columns(rows: Rows, task: Table, path: FilePath) -> Rows:
+    """Refuse a value that only other columns have, where the columns have values of their own."""
+    for cell, own in enumerate(task.choices):
+        strange = ~np.isin(rows.codes[:, cell], [*own, BLANK])
+        if strange.any():
+            row = int(strange.argmax())
+            value, expected = task.values[rows.codes[row, cell]], f"expected one of {task.some_values(cell)}"
+            at = f"{place(path)}, row {row + 1}, {column_name(task.names, cell)}"
+            raise LetgoError(f"{at}: {value!r} was never seen there in training; {expected}, or '.' for a blank")
+    return rows
 
 
 Shape = tuple[tuple[str, ...], tuple[str, ...], int]  # values, names of columns, cells
@@ -253,12 +296,16 @@ class _Coder:
         return str(int(value)) if number else value
 
     def _is_header(self, chunk: list[Texts]) -> bool:
-        """The first line is a header if it is the table's own, or if none of its words is a value or a blank."""
+        """The first line is a header if it is the table's own, or if none of its words is a value or a blank.
+
+        In a table to learn from, where no row has blanks, a column may be without a name.
+        """
         first = {text.strip() for text in chunk[0]}
         if self.names and [text.strip() for text in chunk[0]] == [*self.names]:
             return True
         below = set(self.known) if self.known is not None else {text.strip() for row in chunk[1:] for text in row}
-        return bool(below) and first.isdisjoint(below) and not first & {*BLANKS, ""}
+        blanks = {*BLANKS, ""} if self.known is not None else {*BLANKS}
+        return bool(below) and first.isdisjoint(below - {""}) and not first & blanks and first != {""}
 
     def _refuse_puzzles(self, first: Texts) -> None:
         """A data set of puzzles has a whole board in each of two columns, which a table would take for two words."""
@@ -298,16 +345,18 @@ class _Coder:
                 self.codes[text] = self.codes[value]
             elif value in ("", *BLANKS):
                 self.codes[text] = BLANK
-                fault = "" if self.blanks else "a blank; a table to learn from has complete rows"
+                fault = "" if self.blanks else "a blank; leave incomplete rows out, or write a word there, such as none"
             elif self.known is not None:
                 some = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else "")
                 fault = f"{value!r} was never seen in training; expected one of {some}, or '.' for a blank"
-            elif "," in value:
-                fault = f"{value!r} holds a comma, which stands between values; write it otherwise"
+            elif "\ufffd" in value:
+                fault = f"{value!r} is not UTF-8; save the file as text in UTF-8"
+            elif len(value.splitlines()) > 1:
+                fault = f"{value!r} holds a line break; write it otherwise"
             elif len(self.values) == MOST_VALUES:
                 fault = (
                     f"{value!r} is the {MOST_VALUES + 1}th value; a table has at most {MOST_VALUES}: bin what is "
-                    "measured, leave out free text"
+                    "measured, leave out free text and numbers of rows"
                 )
             else:
                 self.codes[text] = self.codes[value] = len(self.values)

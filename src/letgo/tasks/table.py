@@ -1,6 +1,7 @@
 """Rows of symbols without rules, such as `red,blue,.`; a function of one's own may say which rows are valid.
 
-Single characters stand side by side (`ab.a`), words have commas between them; '.' is a blank.
+Single characters stand side by side (`ab.a`), words have commas between them, or semicolons where words have commas
+themselves; '.' is a blank.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from letgo.shapes import CellMask, Symbols
 from letgo.tasks import import_from
 from letgo.tasks.task import Look, Problem, Task
 
+SEPARATORS = ",;|\t"  # the first that stands in no value is between words
 BLANKS = (".", "?")  # beside an empty cell; where one of them is a value, it is none
 MOST_VALUES = 255  # a cell is a byte, and one code is for blanks
 
@@ -43,6 +45,7 @@ class Table(Task):
     grid: Sequence[int] = ()
     valid: str = ""
     names: Sequence[str] = ()  # of the columns
+    choices: Sequence[Sequence[int]] = ()  # the values of each column, by number; without them any column has any
     cells: int = field(init=False)
     symbols: int = field(init=False)
     name = "table"
@@ -51,8 +54,8 @@ class Table(Task):
     def __post_init__(self) -> None:
         for key in ("values", "grid", "names"):  # JSON has lists
             object.__setattr__(self, key, tuple(getattr(self, key)))
-        odd = [value for value in self.values if value in ("", ".") or "," in value]
-        if not 2 <= len(self.values) <= MOST_VALUES or odd or self.columns < 1:
+        odd = any(value in ("", ".") or "\n" in value for value in self.values)
+        if not 2 <= len(self.values) <= MOST_VALUES or odd or self.columns < 1 or self.separator not in SEPARATORS:
             raise LetgoError(
                 f"a table of {self.columns} columns with the values {self.values}; expected 2 or more words"
             )
@@ -60,6 +63,10 @@ class Table(Task):
             raise LetgoError(
                 f"--grid {'x'.join(map(str, self.grid))}: a row has {self.columns} cells; give HxW of these"
             )
+        object.__setattr__(self, "choices", tuple(map(tuple, self.choices)))
+        numbers = {number for own in self.choices for number in own}
+        if self.choices and (len(self.choices) != self.columns or not numbers <= {*range(len(self.values))}):
+            raise LetgoError(f"choices: expected numbers of values for each of {self.columns} columns")
         object.__setattr__(self, "cells", self.columns)
         object.__setattr__(self, "symbols", len(self.values))
 
@@ -78,7 +85,9 @@ class Table(Task):
 
     @property
     def separator(self) -> str:
-        return "," if any(len(value) > 1 for value in self.values) else ""
+        used = "".join(self.values)
+        words = any(len(value) > 1 or value == "," for value in self.values)
+        return next((sign for sign in SEPARATORS if sign not in used), "none") if words else ""
 
     @property
     def look(self) -> Look:
@@ -115,15 +124,21 @@ class Table(Task):
     def _word(self, symbol: int) -> str:
         return self.values[symbol]
 
+    def some_values(self, cell: int) -> str:
+        """The values that a cell may have, or the first few of many."""
+        own = [self.values[number] for number in self.choices[cell]] if self.choices else self.values
+        return ", ".join(own[:8]) + (", ..." if len(own) > 8 else "")
+
     def symbol(self, text: str, cell: int) -> int:
-        if text not in self.values:
-            some = ", ".join(self.values[:8]) + (", ..." if self.symbols > 8 else "")
-            raise LetgoError(f"cell {cell + 1} is {text!r}; expected one of {some}, or '.' for a blank")
-        return self.values.index(text)
+        found = self.values.index(text) if text in self.values else -1
+        if found < 0 or (self.choices and found not in self.choices[cell]):
+            expected = f"expected one of {self.some_values(cell)}, or '.' for a blank"
+            raise LetgoError(f"cell {cell + 1} is {text!r}; {expected}")
+        return found
 
     def parse(self, text: str) -> Problem:
-        commas = bool(self.separator) or "," in text
-        parts = [part.strip() for part in text.split(",")] if commas else list(text.strip())
+        sign = self.separator or ("," if "," in text else "")
+        parts = [part.strip() for part in text.split(sign)] if sign else list(text.strip())
         if len(parts) != self.cells:
             raise LetgoError(f"expected {self.cells} cells, got {len(parts)}; '.' for a blank")
         blank = {"", "."} - {*self.values}

@@ -10,7 +10,7 @@ import torch
 
 from letgo.config import MIDDLE, SMALL, Config
 from letgo.data.source import source_of
-from letgo.data.table import LEAST_ROWS, Look, TableRows, options_of, read_table, table_of
+from letgo.data.table import LEAST_ROWS, Look, TableRows, options_of, read_table, shared_codes, table_of
 from letgo.errors import LetgoError
 from letgo.estimates import rate
 from letgo.presets import PRESETS
@@ -37,6 +37,11 @@ def table_config(data: str, grid: tuple[int, ...] = (), valid: str = "", **chang
     """
     options: dict[str, Any] = {"valid": valid, **({"grid": grid} if grid else {})}
     task = table_of(data, **options)
+    choices = read_table(data).choices()
+    columns = shared_codes(choices, task.symbols)
+    if len(columns[0]) < task.symbols and "codec" not in changes:
+        task = replace(task, choices=choices)
+        changes |= {"codec": "columns", "codec_options": {"columns": columns}}
     name = Path(data).name.partition(".")[0] or task.name
     size = next((size for cells, size in SIZES.items() if task.cells <= cells), {})
     config = Config.for_task(task, task_options=options_of(task), **{**size, **changes})
@@ -47,10 +52,18 @@ def remarks(data: str, task: Task) -> list[str]:
     """What there is in the file, and what one may want to change before training on it."""
     look = Look.at(data)
     some = ", ".join(look.values[:6]) + (", ..." if len(look.values) > 6 else "")
-    lines = [f"{data}: {look.rows:,} rows of {look.cells} cells; {len(look.values)} different values ({some})"]
+    rows = f"{look.rows:,} row{'s' * (look.rows != 1)}"
+    lines = [f"{data}: {rows} of {look.cells} cells; {len(look.values)} different values ({some})"]
     if look.constant:
         shown = ", ".join(look.constant[:3]) + (", ..." if len(look.constant) > 3 else "")
         lines.append(f"the same in every row, so nothing to learn there: {shown}")
+    if look.numbered:
+        lines.append(f"another value in every row, so nothing to learn there; leave it out: {', '.join(look.numbered)}")
+    if look.rows > 1 and 2 * len(look.strange) > look.cells:
+        lines.append(
+            f"the first line is taken for a row, though {', '.join(look.strange[:3])} occur nowhere else; if it is a "
+            "header, rename the columns that are called like a value"
+        )
     if look.distinct < look.rows:
         again = look.rows - look.distinct
         copies = f"{again:,} rows are copies of others" if again > 1 else "1 row is a copy of another"
