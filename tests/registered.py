@@ -1,4 +1,4 @@
-"""What the contract suite runs over: every registered thing in a small form, and one of each kind from outside.
+"""What the contract suite runs over: every registered thing in a small form, and some of each kind from outside.
 
 A new name of a registry is tested without a word here; SMALL and FILES only make what is large small enough.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from own_tasks import Derangements, Differ, Traffic, TwoSteps
 from torch import Tensor, nn
 
 from letgo import tasks
@@ -146,6 +147,7 @@ class Late:
 
 OUTSIDE: list[tuple[dict[str, Any], str, Any]] = [
     (tasks.TASKS, "parity", Row(Parity)),
+    *((tasks.TASKS, task.name, Row(task)) for task in (TwoSteps, Derangements, Differ, Traffic)),
     (CODECS, "thermometer", Thermometer),
     (PATHS, "parabola", Parabola),
     (RULES, "half-fresh", plain(half_fresh)),
@@ -155,7 +157,7 @@ OUTSIDE: list[tuple[dict[str, Any], str, Any]] = [
 
 
 def names(table: dict[str, Any]) -> list[str]:
-    """All that is registered, and the one from outside that `register_outside` adds for a test."""
+    """All that is registered, and those from outside that `register_outside` adds for a test."""
     return [*table, *(name for other, name, _ in OUTSIDE if other is table)]
 
 

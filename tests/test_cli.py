@@ -193,6 +193,7 @@ def test_an_empty_word_is_no_example(words: list[str], capsys: pytest.CaptureFix
     ("error", "message"),
     [
         (PermissionError(13, "Permission denied", "/locked/x.npz"), "letgo: /locked/x.npz: Permission denied"),
+        (OSError(36, "File name too long", "a\n" * 999 + "b"), "letgo: a\\na\\n"),
         (MemoryError(), "letgo: not enough memory for that"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "letgo: not enough memory for that"),
     ],

@@ -95,6 +95,8 @@ def test_the_timestep_is_the_one_that_diffusers_gives_its_networks() -> None:
     assert torch.equal(path.timestep(times), scheduler.timesteps)
     assert_close(path.alpha(times).flatten() ** 2, scheduler.alphas_cumprod[scheduler.timesteps])
     assert path.timestep(torch.zeros(1, 1, 1)).tolist() == [0]
+    assert CosinePath().timestep(times).equal(scheduler.timesteps)
+    assert [path.timestep(1.0).tolist(), LinearPath().timestep(0.25).tolist()] == [[999], [250]]
     flow = diffusers.FlowMatchEulerDiscreteScheduler()
     flow.set_timesteps(sigmas=times.flatten().tolist())
     assert_close(LinearPath().timestep(times), flow.timesteps)
@@ -216,6 +218,10 @@ WRONG = {
     "letgo.sample(f, (2, 3, 4), path=scheduler)": "give TablePath(scheduler.alphas_cumprod)",
     "paths.TablePath(scheduler)": "is no row of numbers; of a scheduler give its .alphas_cumprod",
     "letgo.sample(nn.Linear, (2, 3, 4))": "denoise is the class Linear; give an object of it",
+    "NoiseDenoiser(nn.Linear, paths.CosinePath())": "network is the class Linear; give an object of it",
+    "NoiseDenoiser(None, paths.CosinePath())": "network must be called as network(x_t, t); got NoneType",
+    "letgo.sample(f, (10**6, 3, 512, 512))": "1,000,000 states of this shape take 3,146 GB of memory",
+    "letgo.sample(wrapped, (2, 3, 4), known=x + 9, mask=x == 0)": "from 9 to 9, beyond clip (0.0, 1.0)",
     "letgo.sample('sudoku', (2, 3, 4))": "denoise must be called as denoise(x_t, t); got str",
     "letgo.sample(nn.Linear(4, 4), (2, 3, 4))": "when called with x_t of shape (2, 3, 4) and t of shape (2,",
     "letgo.sample(lambda x, t: x[0], (2, 3, 4))": "states' shape (2, 3, 4), in floats; got (3, 4)",
@@ -248,7 +254,7 @@ def test_wrong_arguments_are_refused_in_a_line_each() -> None:
     lines = [
         "import letgo, numpy as np, torch; from torch import nn; from types import SimpleNamespace",
         "from letgo import kernels, paths; from letgo.models.denoiser import NoiseDenoiser",
-        "f = lambda x_t, t: x_t / 2",
+        "f = lambda x_t, t: x_t / 2; wrapped = NoiseDenoiser(f, paths.CosinePath(), (0, 1))",
         "x, e = torch.zeros(2, 3, 4), torch.eye(4)[:3].bool().expand(2, 3, 4)",
         "scheduler = SimpleNamespace(alphas_cumprod=torch.tensor([0.9, 0.5]))",
     ]

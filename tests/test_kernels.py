@@ -260,6 +260,10 @@ def test_em_decay_is_em_with_the_sigma_of_its_time(path: GaussianPath, t: float,
     same = EulerMaruyama(7.0 * min(1.0, t / 0.3))(step)
     assert_close(EM_DECAY(step).center, same.center)
     assert_close(EM_DECAY(step).scale, same.scale)
+    late = EulerMaruyama(7.0, 0.7, sigma_ahead=1.0)(step)
+    end = EulerMaruyama(7.0 * min(1.0, s / 0.3))(step)  # at s = 0 no noise is left
+    assert_close(late.center, end.center)
+    assert_close(late.scale, end.scale)
 
 
 @pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)

@@ -29,7 +29,7 @@ SETTINGS = {
     **{name: Sampler(name) for name, kind in RULES.items() if kind.family == "gaussian" and not kind.takes},
     "em": Sampler("em", sigma=0.3),
     "em-decay": Sampler("em-decay", sigma=7.0, tau_start=0.7),
-    "em-decay, late": Sampler("em-decay", sigma=3.0, tau_start=0.9),
+    "em-decay, late": Sampler("em-decay", sigma=3.0, tau_start=0.9, sigma_ahead=1.0),
     "tempered": Sampler("ddpm", variance=2.0),
     "tempered em": Sampler("em", sigma=0.2, variance=0.5),
     "ahead": Sampler("tweedie", ahead=1.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import re
@@ -13,10 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own_tasks import Derangements, Differ, Traffic, TwoSteps
 from refusals import fault
 
 from letgo import tasks
+from letgo.config import Config
 from letgo.data import source_of
+from letgo.presets import PRESETS
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(), re.S | re.M)
 COINS = next(block for block in BLOCKS if "class Coins" in block)
@@ -176,21 +180,121 @@ def test_a_source_of_ones_own_comes_with_the_task(file: Path):
 
 
 def test_no_module_outside_tasks_and_data_asks_for_a_tasks_name_or_kind() -> None:
-    """Comparisons with a registered name, and `isinstance` of a task's class; `in TASKS` asks the registry."""
     package = Path(tasks.__file__).parents[1]
-    classes = {type(tasks.get(name)).__name__ for name in tasks.TASKS if name != "table"} | {"Table"}
-    asking = []
-    for path in package.rglob("*.py"):
-        if path.parent.name in ("tasks", "data"):
+    paths = [path for path in package.rglob("*.py") if path.parent.name not in ("tasks", "data")]
+    assert len(paths) > 100
+    assert [f"{path}: {found}" for path in paths if (found := asked_for(ast.parse(path.read_text())))] == []
+
+
+def asked_for(tree: ast.AST) -> list[str]:
+    """Comparisons and patterns with a registered task's or model's name, `isinstance` of a task's or source's class.
+
+    `in TASKS` asks the registry, which anyone may.
+    """
+    rows = tasks.TASKS.values()
+    kinds = {each for row in rows for each in tasks.resolve(row.build).__mro__ + tasks.resolve(row.source).__mro__}
+    classes, found = {kind.__name__ for kind in kinds} - {"object", "ABC"}, []
+    for node in ast.walk(tree):
+        called = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Compare | ast.match_case) or called in ("startswith", "endswith"):
+            inside = node.pattern if isinstance(node, ast.match_case) else node
+            known = {part.value for part in ast.walk(inside) if isinstance(part, ast.Constant)}
+            known &= {*tasks.TASKS, *PRESETS}
+        elif called in ("isinstance", "issubclass"):
+            known = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)} & classes
+        else:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Compare):
-                parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
-                known = {part.value for part in parts if isinstance(part, ast.Constant)} & tasks.TASKS.keys()
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-                known = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)} & classes
-            else:
-                continue
-            if known:
-                asking.append(f"{path.relative_to(package)}:{node.lineno} {known}")
-    assert asking == []
+        found += [f"{ast.unparse(node)[:60]} {known}"] if known else []
+    return found
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['task.name == "latin"', 'x in ("a", "queens")', 'name.startswith("maze")', 'model != "sudoku-baseline"',
+     "isinstance(task, Sudoku)", "isinstance(source, table.TableRows | None)",
+     'match name:\n case "sudoku":\n  pass'],
+)  # fmt: skip
+def test_asking_for_a_tasks_name_or_kind_is_noticed(code: str) -> None:
+    assert asked_for(ast.parse(code)) != []
+    assert asked_for(ast.parse("x in TASKS or isinstance(x, str) or tasks.get('latin').cells")) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "letters", "separator", "blank", "context"),
+    [
+        (TwoSteps, "0110|0010|0001|0000", ["0", "1"], "", ".", True),
+        (Derangements, "A?? ???", "ABC", "", "?", False),
+        (Differ, "1.", ["0", "1"], "", ".", False),
+        (Traffic, "red,,,,", ["red", "green", "blue"], ",", "", False),
+    ],
+)  # fmt: skip
+def test_the_page_knows_how_a_cell_is_written(
+    task: type, text: str, letters: Any, separator: str, blank: str, context: bool
+) -> None:
+    pytest.importorskip("fastapi")
+    from letgo.app.catalog import describe, parse
+    from letgo.solver import Solver
+
+    config = Config.for_task(tasks.get(tasks.register(task)), sample_steps=2)
+    assert config.network == ("nlm" if context else "transformer")  # the one that is told what comes beside a board
+    solver = Solver(config, config.build_model())
+    card = describe(task.name, solver)
+    assert (card.letters, card.separator, card.blank, card.context) == (letters, separator, blank, context)
+    assert parse(solver, text).given.sum() == (0 if context else 1)
+
+
+def test_a_registered_task_is_known_by_its_name_to_every_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one of an installed package is: trained without a preset, and no puzzle of another task."""
+    from letgo.cli.main import main
+
+    tasks.register(Traffic)
+    run, file = str(tmp_path / "run"), tmp_path / "some.npz"
+    train = ["train", "traffic", "--out", run, "--steps", "2", "--batch", "4", "--boards", "8", "--validate", "0"]
+    assert main([*train, "--device", "cpu", "--quiet"]) == 0
+    assert main(["solve", "traffic", "red,green,red,green,red", "--model", run, "--show", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.split() == ["red,green,red,green,red"]
+    assert main(["data", "make", "traffic", "--count", "3", "--out", str(file)]) == 0
+    assert main(["evaluate", run, "--rule", "ddpm", "--regime", "all", "--count", "2", "--device", "cpu"]) == 2
+    assert "unknown regime 'all'" in capsys.readouterr().err
+    assert main(["train", "trafic", "--out", run]) == 2
+    assert "unknown preset 'trafic'" in capsys.readouterr().err
+
+
+def test_data_of_a_task_of_ones_own_is_made_and_checked(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from letgo.cli.main import main
+
+    own, out = ["--task", f"{file}:Coins"], tmp_path / "coins.npz"
+    assert main(["data", "make", *own, "--count", "5", "--regime", "train", "--out", str(out)]) == 0
+    assert "5 instances of coins (train)" in capsys.readouterr().out
+    assert main(["data", "check", str(out), *own]) == 0
+    assert "rows: 5" in capsys.readouterr().out
+    assert main(["data", "make", "latin", *own, "--count", "5", "--out", str(out)]) == 2
+    assert main(["data", "make", "--count", "5", "--out", str(out)]) == 2
+    assert capsys.readouterr().err.count("needs either a TASK by its name or --task") == 2
+
+
+def test_an_answer_is_drawn_whatever_its_text_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a context is told, the text of an answer is none that `parse` could read as a board."""
+    from letgo.answers import Ledger
+    from letgo.cli.solve import _print_answer
+
+    task = TwoSteps()
+    problem = task.generate(1, np.random.default_rng(0))
+    ledger, rows, spent = Ledger(problem, choosing=False), torch.tensor([0]), torch.tensor([1])
+    ledger.enter(rows, problem.solution, torch.tensor([True]), spent, torch.tensor([0.1]))
+    [answer] = ledger.answers(task)
+    args = argparse.Namespace(json=False, show=True)
+    _print_answer(SimpleNamespace(task=task), problem, answer, args, example=False)  # pyright: ignore
+    assert capsys.readouterr().out.strip() == task.format(problem.solution, problem)[0]
+    assert "symbols" not in answer.as_dict()
+
+
+def test_more_symbols_than_a_byte_holds_are_refused() -> None:
+    class Many(Differ):
+        name, symbols = "many", 257
+
+    assert "many with 257 symbols; expected at most 256" in fault(tasks.get, tasks.register(Many))

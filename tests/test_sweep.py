@@ -31,6 +31,13 @@ EVALUATE = {"rule": ["ddpm", "tweedie"], "count": 4, "steps": 2}
 MODEL = {"evaluate": {"model": "sudoku-mini", **EVALUATE}}
 
 
+@pytest.mark.parametrize("text", [b"a=" + b"[" * 100_000, b"a=" + b"9" * 5000, b"a='\xff'", b"a"])
+def test_a_spec_that_is_no_toml_is_refused_in_a_line(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_bytes(text)
+    with pytest.raises(LetgoError, match=r"grid\.toml is not readable TOML"):
+        read_spec(tmp_path / "grid.toml")
+
+
 def written(folder: Path, values: dict[str, Any], name: str = "grid.json") -> Path:
     (folder / name).write_text(json.dumps(values))
     return folder / name

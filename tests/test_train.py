@@ -32,9 +32,9 @@ from letgo.objectives import Batch
 from letgo.paths import CosinePath
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
-from letgo.runs import Run, load_model, load_state, load_weights, locked, read_json, save_weights, write_json
+from letgo.runs import Run, load_model, load_state, load_weights, locked, read_json, read_log, save_weights, write_json
 from letgo.tasks import Problem, get
-from letgo.training.data import TrainingData, random_clues
+from letgo.training.data import TrainingData, fingerprint, random_clues
 from letgo.training.loop import Options, interruptible, train_runs
 from letgo.training.train import training_instances
 from letgo.training.trainer import EMA_EVERY, Recipe, Trainer
@@ -379,6 +379,30 @@ def test_what_a_killed_process_left_is_cleared_away(steps: int, tmp_path: Path) 
     assert not [*tmp_path.rglob(".*.part")]
     assert [entry["step"] for entry in lines(tmp_path)] == [*range(4, steps + 1, 4)]
     assert all(entry["loss"] < 9 for entry in lines(tmp_path))
+
+
+NO_LINES = [
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"step": 1%s}' % b"0" * 5000,
+    b'{"step": 1%s}' % (b"0" * 400),
+    b'{"step": ""}',
+]
+
+
+@pytest.mark.parametrize("line", NO_LINES)
+def test_what_is_no_line_of_the_log_goes(line: bytes, tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_bytes(b'{"step": 4, "loss": 0.5}\n' + line + b"\n")
+    assert read_log(tmp_path) == [{"step": 4, "loss": 0.5}]
+    Run(tmp_path, MINI, {"step": 9}).tidy(None)
+    assert log.read_bytes() == b'{"step": 4, "loss": 0.5}\n'
+
+
+def test_a_log_that_is_no_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")  # opened, it would be waited for without end
+    with pytest.raises(LetgoError, match=r"metrics\.jsonl: not a regular file"):
+        Run(tmp_path, MINI).tidy(None)
 
 
 def test_a_time_limit_stops_and_saves_and_the_schedule_does_not_notice(tmp_path: Path) -> None:
@@ -798,6 +822,13 @@ def test_each_model_draws_from_its_own_instances_with_their_clues_and_context() 
     for model in (0, 1):
         assert pairs(boards[model::2], context[model::2]) == own[model]
     assert not given.any()
+    part = instances(GRAPHS)
+    assert part.context is not None
+    halves = replace(part, context=part.context / 2)
+    drawn = TrainingData.of(halves, "data", CPU).draw(100)[2]
+    assert drawn is not None
+    assert drawn.unique().tolist() == [0, 0.5]  # not cut down to whole numbers
+    assert fingerprint(halves) != fingerprint(replace(part, context=0 * part.context))
     mini = TrainingData.of(instances(MINI), "random", CPU)
     assert mini.given is None
     assert mini.draw(5)[2] is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,10 +26,11 @@ class Answer:
     seconds: float
     belief: float | None = None  # the self-likelihood of the choice, where the network chose among tries
     model: str | None = None  # the model that took over from the first one
+    symbols: Symbols | None = field(default=None, repr=False, compare=False)  # of the board, a batch of 1
 
     def as_dict(self) -> dict[str, Any]:
-        more = ("belief", "model")
-        return {key: value for key, value in asdict(self).items() if key not in more or value is not None}
+        values, more = {name: value for name, value in vars(self).items() if name != "symbols"}, ("belief", "model")
+        return {name: value for name, value in values.items() if name not in more or value is not None}
 
     def after(self, first: Answer, model: str) -> Answer:
         """This answer of a model that took over; what the first one spent counts too."""
@@ -55,7 +56,7 @@ class Ledger:
         self.seconds = torch.zeros(len(problem), dtype=torch.float64)
 
     def is_open(self, rows: slice | Int[Tensor, "some"] = slice(None)) -> Bool[Tensor, "some"]:
-        """Whether another try is for these puzzles."""
+        """Return whether another try is for these puzzles."""
         return self.belief[rows] <= self.sure if self.choosing else ~self.solved[rows]
 
     def open(self) -> Int[Tensor, "open"]:
@@ -71,7 +72,7 @@ class Ledger:
         seconds: Float[Tensor, "tried"],
         belief: Float[Tensor, "tried"] | None = None,
     ) -> Bool[Tensor, "tried"]:
-        """One more try of these rows; return whose board is its puzzle's answer until now."""
+        """Enter one more try of these rows; return whose board is its puzzle's answer until now."""
         self.tries[rows] += 1
         self.calls[rows] += calls
         self.seconds[rows] += seconds
@@ -83,15 +84,16 @@ class Ledger:
         return better
 
     def answers(self, task: Task, rows: slice = slice(None)) -> list[Answer]:
-        problem = self.problem[rows]
+        problem, boards = self.problem[rows], self.boards[rows]
         columns = zip(
             task.format_clues(problem),
             self.solved[rows].tolist(),
-            task.format(self.boards[rows], problem),
+            task.format(boards, problem),
             self.tries[rows].tolist(),
             self.calls[rows].tolist(),
             self.seconds[rows].tolist(),
             self.belief[rows].tolist(),
+            boards.split(1),
             strict=True,
         )
         return [
@@ -103,6 +105,7 @@ class Ledger:
                 calls,
                 round(seconds, 4),
                 round(belief, 4) if self.choosing else None,
+                symbols=symbols if solved else None,
             )
-            for puzzle, solved, board, tries, calls, seconds, belief in columns
+            for puzzle, solved, board, tries, calls, seconds, belief, symbols in columns
         ]

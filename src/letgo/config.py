@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
+import numpy as np
 from torch import nn
 
 from letgo import tasks
@@ -30,6 +31,15 @@ SIZES: dict[int, dict[str, Any]] = {
     49: {"network_options": MIDDLE, "steps": 20_000, "learning_rate": 2e-3, "warmup": 500, "batch": 128,
          "boards": 50_000, "sample_steps": 100},
 }  # fmt: skip
+
+
+def _of_pairs(task: Task) -> bool:
+    """Return whether a cell stands for two nodes of a graph, and the graph is told beside the clues."""
+    try:
+        context = task.solved(1, np.random.default_rng(0))[1]
+    except LetgoError:  # its instances come from files
+        return False
+    return context is not None and context.dim() == 3 and context[0].numel() == task.cells == context.shape[1] ** 2
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,9 @@ class Config:
         """Defaults that suit a task of one's own: up to 16 cells are learned on a CPU in about a minute, from 50 on the
         network is the paper's."""
         size = next((size for cells, size in SIZES.items() if task.cells <= cells), {"steps": 200_000})
+        if _of_pairs(task):
+            small = {"width": 16, "time_features": 64} if task.cells <= 16 else {}
+            size = {**size, "network": "nlm", "network_options": {"depth": 4, **small}, "batch": 64}
         masks = "random" if task.generates else "data"
         return Config(task.name, task.name, decay=0.2, masks=masks).changed(**{**size, **changes})
 

@@ -30,7 +30,7 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Letgo
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
-    """What is counted by whole numbers, from `least` on."""
+    """Return what is counted by whole numbers, from `least` on."""
     try:
         number = operator.index(value)
     except TypeError:

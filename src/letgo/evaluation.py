@@ -43,7 +43,7 @@ def evaluate_model(
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
-    `settings` are those of the rule: sigma, tau_start, variance, ahead, soft_until, order_noise, temperature; where
+    `settings` are those of the rule, as `letgo.samplers.Sampler` names them (sigma, tau_start, variance ...); where
     they are not given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the
     network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored.
 
@@ -134,7 +134,7 @@ def evaluate(
 
 
 def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: Any, calls: int) -> dict[str, Column]:
-    """Every score of every instance; the first try counts where a score is of one."""
+    """Return every score of every instance; the first try counts where a score is of one."""
     task, passes = solver.task, len(boards)
     valid = torch.stack([task.validate(board, problem) for board in boards], dim=1)
     columns = {
@@ -151,7 +151,7 @@ def _columns(solver: Solver, problem: Problem, tries: Any, boards: Any, best: An
 
 
 def _board_columns(solver: Solver, problem: Problem, states: Any, boards: Any, valid: Any) -> dict[str, Column]:
-    """What is measured of one board of each instance."""
+    """Return what is measured of one board of each instance."""
     digests = torch.tensor([board_digest(board) for board in boards], dtype=torch.float64)
     return {
         "violation_rate": Column.of("share", violation_shares(boards, problem, solver.task)),

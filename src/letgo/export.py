@@ -100,7 +100,7 @@ def to_onnx(network: nn.Module, inputs: dict[str, Tensor]) -> Any:
 
 
 def metadata(solver: Solver) -> dict[str, str]:
-    """What a reader of the file needs beside the network; all values are text, tables are JSON."""
+    """Return what a reader of the file needs beside the network; all values are text, tables are JSON."""
     config: Config = solver.config
     about = {
         "version": __version__,

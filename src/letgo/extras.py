@@ -11,7 +11,7 @@ from letgo.errors import LetgoError
 
 
 def extra(package: str, name: str, flag: str) -> Any:
-    """The package of an extra, or what to install."""
+    """Return the package of an extra, or what to install."""
     try:
         return import_module(package)
     except ImportError:

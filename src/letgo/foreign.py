@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 
 from letgo.errors import LetgoError, whole_number
 from letgo.kernels import Rule
-from letgo.machine import pick_device
-from letgo.models.denoiser import Clip, Foreign, checked_clip, split_output
+from letgo.machine import pick_device, refuse_beyond_memory
+from letgo.models.denoiser import Clip, Foreign, check_network, checked_clip, split_output
 from letgo.paths import CosinePath, GaussianPath, Path, checked_path
 from letgo.pinning import Clues
 from letgo.rng import Noise
@@ -51,11 +52,13 @@ def sample(
     on the seed and its place in the batch. States lie on `device`; without it where `known` or the network does.
     """
     size, clip = checked_shape(shape), checked_clip(clip)
-    path = path_of(check_network(denoise), path)
+    path = path_of(check_network("denoise", denoise), path)
     chosen, kind = checked_rule(rule, path)
     place = device_of(denoise, known, device)
+    if place.type == "cpu":
+        refuse_beyond_memory(size[0], 4 * math.prod(size[1:]), "states of this shape")
     clues = pinned(known, mask, size, kind).to(place)
-    check_known(clues, clip)
+    check_known(clues, clip or (denoise.clip if isinstance(denoise, Foreign) else None))
     noise = Noise.first(whole_number("seed", seed), size[0], place)
     times = uniform_grid(whole_number("steps", steps))
     snapshots = trajectory(in_its_shape(denoise, size), path, chosen, times, clues, noise, clip=clip)
@@ -66,7 +69,7 @@ def sample(
 
 
 def in_its_shape(network: Callable[..., Any], shape: Shape) -> Denoise:
-    """The network as the loop calls it, with states (batch, cells, dim)."""
+    """Return the network as the loop calls it, with states (batch, cells, dim)."""
 
     def denoise(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
         times = t.expand(len(x_t), 1, 1).reshape(-1, *(1 for _ in shape[1:]))
@@ -88,17 +91,8 @@ def in_its_shape(network: Callable[..., Any], shape: Shape) -> Denoise:
     return denoise
 
 
-def check_network(denoise: Any) -> Any:
-    """What can be called, or an error."""
-    if inspect.isclass(denoise):
-        raise LetgoError(f"denoise is the class {denoise.__name__}; give an object of it, with its weights")
-    if not callable(denoise):
-        raise LetgoError(f"denoise must be called as denoise(x_t, t); got {type(denoise).__name__}")
-    return denoise
-
-
 def device_of(denoise: Any, known: Any, device: Any) -> torch.device:
-    """Where the states lie."""
+    """Return where the states lie."""
     if device is not None:
         return pick_device(device)
     if isinstance(known, Tensor):
@@ -126,7 +120,7 @@ def path_of(denoise: Any, path: Any) -> Path:
 
 
 def checked_rule(rule: str | Rule, path: Path) -> tuple[Rule, RuleKind]:
-    """A rule by its name, or as an object; one that fits the path."""
+    """Return a rule by its name, or as an object; one that fits the path."""
     named = [name for name, kind in RULES.items() if kind.family == path.family and not kind.takes]
     if isinstance(rule, str):
         kind = rule_kind(rule)
@@ -179,7 +173,7 @@ def spread(name: str, values: Tensor, shape: Shape) -> Tensor:
 
 
 def pinned(known: Any, mask: Any, shape: Shape, kind: RuleKind) -> Clues:
-    """What is known, in the loop's form. Cells are entries of the last axis together, or every number by itself.
+    """Return what is known, in the loop's form. Cells are entries of the last axis together, or every number by itself.
 
     The noise is the same either way. Only a rule that reads a cell's numbers together needs the first.
     """

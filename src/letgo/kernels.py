@@ -26,7 +26,7 @@ class Kernel(Protocol):
     def sample(self, draw: Draw) -> State: ...
 
     def spread(self, factor: float | Time) -> Kernel:
-        """The same distribution with its scale multiplied."""
+        """Return the same distribution with its scale multiplied."""
         ...
 
 
@@ -162,22 +162,31 @@ def euler_maruyama(step: Transition, sigma: Time) -> Gaussian:
 
 @dataclass(frozen=True)
 class EulerMaruyama:
-    """Eq. 28 with sigma constant; EM decay lowers sigma linearly to 0 from progress tau_start = 1 - t on."""
+    """Eq. 28 with sigma constant; EM decay lowers sigma linearly to 0 from progress tau_start = 1 - t on.
+
+    A step takes the sigma of its beginning, or with `sigma_ahead` that of so many steps later: with 1 that of its end,
+    so that the last step adds no noise.
+    """
 
     sigma: float
     tau_start: float | None = None
+    sigma_ahead: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.sigma < math.inf or (self.tau_start is not None and not 0 <= self.tau_start <= 1):
             raise LetgoError(f"sigma must be >= 0 and tau_start in [0, 1], got {self.sigma} and {self.tau_start}")
+        if self.sigma_ahead is not None and not 0 <= self.sigma_ahead < math.inf:
+            raise LetgoError(f"sigma_ahead must be >= 0, got {self.sigma_ahead}")
 
-    def sigma_at(self, t: Time) -> Time:
+    def sigma_at(self, t: Time, h: Time | float = 0.0) -> Time:
+        """Sigma of a step of length h from t."""
+        t = (t - (self.sigma_ahead or 0.0) * h).clamp(min=0)
         if self.tau_start is None or self.tau_start >= 1:
             return torch.full_like(t, self.sigma)
         return self.sigma * (t / (1 - self.tau_start)).clamp(max=1)
 
     def __call__(self, step: Transition) -> Gaussian:
-        return euler_maruyama(step, self.sigma_at(step.t))
+        return euler_maruyama(step, self.sigma_at(step.t, step.h))
 
 
 @dataclass(frozen=True)

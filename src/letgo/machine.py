@@ -17,7 +17,7 @@ PRECISIONS = ("auto", "fp32", "bf16")
 
 
 def pick_device(name: str | torch.device) -> torch.device:
-    """The device of a name: auto, cpu, cuda, mps, or one of several GPUs, such as cuda:1."""
+    """Return the device of a name: auto, cpu, cuda, mps, or one of several GPUs, such as cuda:1."""
     name = str(name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -45,7 +45,7 @@ class Batch:
 class Objective(Protocol):
     @property
     def weights(self) -> Mapping[str, float]:
-        """What each term counts in the loss."""
+        """Return what each term counts in the loss."""
         ...
 
     def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]: ...

@@ -24,6 +24,11 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(zero, 0.0, numerator / torch.where(zero, 1.0, denominator))
 
 
+def nearest_step(t: Time | float, steps: int) -> Int[Tensor, "rows"]:
+    """The training step whose time is nearest, where step i of so many is t = (i + 1) / steps."""
+    return (torch.as_tensor(t).flatten() * steps).round().long().clamp(1, steps) - 1
+
+
 @runtime_checkable
 class Path(Protocol):
     """How data becomes noise. A rule fits the paths of its own family."""
@@ -63,6 +68,10 @@ class GaussianPath(ABC):
     def sample(self, x0: State, t: Time, noise: State) -> State:
         """x_t ~ q(x_t | x0) (Eq. 1)."""
         return self.alpha(t) * x0 + self.beta(t) * noise
+
+    def timestep(self, t: Time | float) -> Float[Tensor, "rows"] | Int[Tensor, "rows"]:
+        """What a diffusers network takes for the time t, one for each row: that of the nearest of 1,000 steps."""
+        return nearest_step(t, 1000)
 
     # A clean estimate gives all the rest (Eq. 17). Only beta divides, so t = 1 is safe.
     def eps(self, x_t: State, x0: State, t: Time) -> State:
@@ -124,9 +133,9 @@ class LinearPath(GaussianPath):
     def dbeta(self, t: Time) -> Time:
         return torch.ones_like(t)
 
-    def timestep(self, t: Time) -> Float[Tensor, "rows"]:
-        """What diffusers' flow-matching networks take for the time t: 1000 t, one for each row."""
-        return 1000 * t.flatten()
+    def timestep(self, t: Time | float) -> Float[Tensor, "rows"]:
+        """Return what diffusers' flow-matching networks take for the time t: 1000 t, one for each row."""
+        return 1000 * torch.as_tensor(t).flatten()
 
 
 ALL_NOISE = 1e-30  # an alpha^2 below which single precision has no lower one, or nearly none
@@ -153,10 +162,9 @@ class TablePath(GaussianPath):
         squares = torch.cat([squares.new_ones(1), squares.abs()])  # without the sign of -0
         self.table, self.noise = squares.sqrt(), 1 - squares  # alpha, and beta^2: apart, as both lie near 1 or 0
 
-    def timestep(self, t: Time) -> Int[Tensor, "rows"]:
+    def timestep(self, t: Time | float) -> Int[Tensor, "rows"]:
         """What a diffusers network takes for the time t: the number of the nearest training step, one for each row."""
-        last = len(self.table) - 1
-        return (t.flatten() * last).round().long().clamp(1, last) - 1
+        return nearest_step(t, len(self.table) - 1)
 
     def _part(self, t: Time) -> tuple[Tensor, Tensor]:
         """The part of the table that t lies in, and how far."""
@@ -181,7 +189,7 @@ class TablePath(GaussianPath):
         return _divide(-self.alpha(t) * self.dalpha(t), self.beta(t))
 
     def x0_from_velocity(self, x_t: State, velocity: State, t: Time) -> State:
-        """The same with alpha^2 + beta^2 = 1, where t = 0 divides nothing by 0."""
+        """Return the same with alpha^2 + beta^2 = 1, where t = 0 divides nothing by 0."""
         return self.alpha(t) * x_t + _divide(self.beta(t) ** 2 * velocity, self.dalpha(t))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from letgo import tasks
 from letgo.config import SMALL, Config
 from letgo.errors import unknown
 
@@ -132,6 +133,10 @@ def ablated(config: Config, name: str) -> Config:
 
 
 def preset(name: str) -> Config:
-    if name not in PRESETS:
+    """Return the row of that name or, for a task from outside the package, what suits its size."""
+    if name in PRESETS:
+        return PRESETS[name]
+    row = tasks.find(name)
+    if row is None or isinstance(row.build, str):
         raise unknown("preset", name, PRESETS, "`letgo presets` lists them")
-    return PRESETS[name]
+    return Config.for_task(tasks.get(name))

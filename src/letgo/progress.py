@@ -185,7 +185,7 @@ class Progress:
             self._show(now)
 
     def rate(self) -> float | None:
-        """How much is done in a second, by the last two minutes; None before anything was."""
+        """Return how much is done in a second, by the last two minutes; None before anything was."""
         now = time.monotonic()
         since, done = self.marks[0] if self.marks else (now, self.done)
         return (self.done - done) / (now - since) if self.done > done and now > since else None
@@ -196,7 +196,7 @@ class Progress:
         return None if rate is None else (self.total - self.done) / rate
 
     def speed(self, what: str) -> str:
-        """The rate in words, the slow one by its inverse."""
+        """Return the rate in words, the slow one by its inverse."""
         rate = self.rate()
         if rate is None:
             return ""

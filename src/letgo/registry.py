@@ -12,7 +12,7 @@ Entry = str | Callable[..., Any]
 
 
 def resolve(entry: Entry) -> Callable[..., Any]:
-    """What an entry stands for."""
+    """Return what an entry stands for."""
     if not isinstance(entry, str):
         return entry
     module, _, name = entry.partition(":")
@@ -20,7 +20,7 @@ def resolve(entry: Entry) -> Callable[..., Any]:
 
 
 def choose(kind: str, table: Mapping[str, Entry], name: str) -> Callable[..., Any]:
-    """The factory of that name; an unknown name is refused with the nearest one."""
+    """Return the factory of that name; an unknown name is refused with the nearest one."""
     if name not in table:
         raise unknown(kind, name, table)
     return resolve(table[name])

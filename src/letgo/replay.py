@@ -49,7 +49,7 @@ class Trajectory(Iterator[Snapshot]):
         return page
 
     def _repr_html_(self) -> str:
-        """A frame of its own, so that nothing of it meets the notebook's style or scripts."""
+        """Return a frame of its own, so that nothing of it meets the notebook's style or scripts."""
         number = next(_numbers)
         source, box = html.escape(self.to_html(), quote=True), "width:100%;height:560px;border:0"
         return f'<iframe title="letgo: a replay, {number}" srcdoc="{source}" style="{box}"></iframe>'

@@ -53,7 +53,7 @@ class Outcomes:
 
     @staticmethod
     def cat(parts: Sequence[Outcomes]) -> Outcomes:
-        """All rows in the order of their numbers; a score that one part lacks, the whole lacks too."""
+        """Return all rows in the order of their numbers; a score that one part lacks, the whole lacks too."""
         number, columns = [n for part in parts for n in part.number], {}
         order = torch.tensor(number).argsort()
         for name in parts[0].columns:

@@ -21,7 +21,7 @@ class RuleKind:
 
     build: Callable[..., Rule]  # from the settings in `takes`
     takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
-    may_take: tuple[str, ...] = ()  # of order_noise and temperature: without them the rule has values of its own
+    may_take: tuple[str, ...] = ()  # of sigma_ahead, order_noise, temperature: without them it has values of its own
     calls: int = 1  # of the network, for each step
     family: str = "gaussian"  # of the path
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
@@ -53,7 +53,7 @@ RULES: dict[str, RuleKind] = {
     "euler": plain(euler, noisy=False),
     "heun": plain(heun, calls=2, noisy=False),
     "em": RuleKind(EulerMaruyama, ("sigma",)),
-    "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start")),
+    "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start"), ("sigma_ahead",)),
     "ancestral": plain(ancestral, family="absorbing", tempers=False),
     "confidence": RuleKind(Confidence, (), ("order_noise", "temperature"), family="absorbing", tempers=False),
     "remask": RuleKind(Remask, (), ("order_noise", "temperature"), family="absorbing", tempers=False),
@@ -63,8 +63,8 @@ RULES: dict[str, RuleKind] = {
 
 # The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
 USUAL = {
-    "sigma": None, "tau_start": None, "variance": 1.0, "ahead": 0.0, "soft_until": None, "order_noise": None,
-    "temperature": None,
+    "sigma": None, "tau_start": None, "sigma_ahead": None, "variance": 1.0, "ahead": 0.0, "soft_until": None,
+    "order_noise": None, "temperature": None,
 }  # fmt: skip
 SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
@@ -92,6 +92,7 @@ class Sampler:
     steps: int = 200
     sigma: float | None = None
     tau_start: float | None = None  # progress tau = 1 - t at which EM decay begins
+    sigma_ahead: float | None = None  # steps by which EM decay's sigma runs ahead: 1 takes that of a step's end
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
     ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
     soft_until: float | None = None  # t* of soft pinning; None is always hard
@@ -104,7 +105,8 @@ class Sampler:
         for name in SETTINGS:
             if not isinstance(value := getattr(self, name), (int, float, type(None))):
                 raise LetgoError(f"{name} must be a number, got {value!r}")
-        values = {name: getattr(self, name) for name in ("sigma", "tau_start", "order_noise", "temperature")}
+        names = ("sigma", "tau_start", "sigma_ahead", "order_noise", "temperature")
+        values = {name: getattr(self, name) for name in names}
         for name in kind.takes:
             if values[name] is None:
                 flags = " and ".join(f"--{name.replace('_', '-')}" for name in kind.takes)

@@ -71,7 +71,7 @@ class Snapshot:
 
     @property
     def walk(self) -> Walk:
-        """Where the loop can go on from, with all boards or some of them."""
+        """Return where the loop can go on from, with all boards or some of them."""
         return Walk(self.x, self.memory, self.step)
 
 
@@ -107,7 +107,7 @@ def ahead_of(denoise: Denoise, lead: float | Time) -> Denoise:
 def reverse_step(
     denoise: Denoise, path: Path, rule: Rule, walk: Walk, times: tuple[Time, Time], clues: Clues, noise: Noise
 ) -> tuple[Walk, State]:
-    """One turn of Algorithm 1 from t to s: propose, update, pin. Returns where it led, and the proposal."""
+    """Take one turn of Algorithm 1 from t to s: propose, update, pin. Returns where it led, and the proposal."""
     (t, s), step, shape = times, walk.done + 1, (walk.x.shape[1], walk.x.shape[2])
 
     def denoise_pinned(x: State, time: Time) -> State:
@@ -139,7 +139,7 @@ def starting_state(noise: Noise, clues: Clues, path: Path) -> State:
 def advance(
     denoise: Denoise, path: Path, rule: Rule, grid: Grid, clues: Clues, noise: Noise, walk: Walk
 ) -> tuple[Walk, State]:
-    """A `reverse_step` of boards at one time, or each at its own: where on the grid its steps have led it."""
+    """Take a `reverse_step` of boards at one time, or each at its own: where on the grid its steps have led it."""
     done = torch.as_tensor(walk.done, device=grid.device).view(-1)
     t, s = (grid.index_select(0, done + i).view(-1, 1, 1) for i in (0, 1))
     with torch.no_grad():
@@ -227,7 +227,7 @@ def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Nois
 
 @torch.no_grad()
 def cell_belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch cells"]:
-    """What each cell has in the `belief` of its board; a clue has nothing."""
+    """Return what each cell has in the `belief` of its board; a clue has nothing."""
     total = torch.zeros(board.shape[:2], device=board.device)
     for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
         time = torch.full((1, 1, 1), t, device=board.device)

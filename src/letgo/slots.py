@@ -102,7 +102,7 @@ class Slots:
             again = again[~self.finished[again]].unique()
 
     def room(self, boards: int) -> int:
-        """How many rows a batch of so many boards has: where the engine pads, more."""
+        """Return how many rows a batch of so many boards has: where the engine pads, more."""
         if boards < self.size:
             self.size = self.engine.smaller(self.whole, self.size, boards, self.problem.solution.shape[1])
         return self.size if self.engine.pads else boards

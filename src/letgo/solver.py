@@ -75,11 +75,11 @@ class Solver:
     # Samplers
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
-        """What `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
+        """Return what `letgo tune` stored with the model, for this regime or else for the usual one; or nothing."""
         return {} if self.folder is None else Run(self.folder, self.config).tuning(rule, regime)
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
-        """The stored settings of a rule."""
+        """Return the stored settings of a rule."""
         takes = rule_kind(rule).takes
         best = self.tuning(rule, regime).get("best", {}) if takes else {}
         return {name: float(best[name]) for name in takes if best.get(name) is not None}
@@ -151,7 +151,7 @@ class Solver:
         return self.engine.walk(sampler, clues, noise, self.context(problem), walk)
 
     def batch_size(self, boards: int, batch: int | None = None) -> int:
-        """How many boards go through the network together, where there are so many and `batch` at most may."""
+        """Return how many boards go through the network together, where there are so many and `batch` at most may."""
         size = self.default_batch() if batch is None else batch
         if size < 1:
             raise LetgoError(f"batch must be at least 1, got {size}")
@@ -304,7 +304,7 @@ class Solver:
         batch: int | None = None,
         **settings: Any,
     ) -> Slots:
-        """What `solve` runs: the tries of these puzzles, none of which has begun."""
+        """Return what `solve` runs: the tries of these puzzles, none of which has begun."""
         short = self.short_try if tries > 1 else None
         problem, sampler = self.parse(puzzles), self.sampler(rule, short if steps is None else steps, **settings)
         whole_number("tries", tries, 1)
@@ -339,7 +339,7 @@ class Solver:
         attempt: int = 0,
         **settings: Any,
     ) -> Trajectory:
-        """Every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat. A notebook shows it as a replay."""
+        """Return every step of one puzzle: snapshot.t, snapshot.x, snapshot.x0_hat. A notebook shows it as a replay."""
         problem = puzzle if isinstance(puzzle, Problem) else self.parse([puzzle])
         sampler, instance = self.sampler(rule, steps, **settings), identities(problem).to(self.device)
         noise = Noise(seed, instance, torch.full_like(instance, attempt))
@@ -364,7 +364,7 @@ class Solver:
 
     @property
     def generation(self) -> str:
-        """The regime without clues."""
+        """Return the regime without clues."""
         return "gen" if "gen" in self.task.regimes else "0"
 
     def generation_rule(self, steps: int | None = None) -> str:
@@ -378,7 +378,7 @@ class Solver:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What `card.json` says of the model, where its folder has one."""
+        """Return what `card.json` says of the model, where its folder has one."""
         return {} if self.folder is None else read_card(self.folder)
 
     def empty(self, count: int) -> Problem:

@@ -129,8 +129,13 @@ def test_a_lost_connection_leaves_what_was_sent(browser):
         page.fill("#speed", "9")
         page.click("#run")
         contains(page, "#problem", "The connection ended early")
+        comes_to_rest(page)  # by itself
+        page.click("#last")
+        reached = steps_shown(page)
+        page.click("#first")
         page.click("#play")
         comes_to_rest(page)
+        assert steps_shown(page) == reached
         assert 0 < steps_shown(page) < 50
     context.close()
 
@@ -312,6 +317,7 @@ def test_a_cold_start_has_live_buttons_and_true_words(browser, plain):
         slow(page, "/api/models", 1500)
         page.goto(plain)
         page.locator("#board-0 svg").wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         assert "1 steps" not in page.inner_text("main")
         alive = page.evaluate("[...document.querySelectorAll('button')].filter((e) => !e.disabled).map((e) => e.id)")
         assert {"run", "play", "theme", "race"} <= set(alive)
@@ -327,6 +333,11 @@ def test_a_cold_start_has_live_buttons_and_true_words(browser, plain):
             document.activeElement.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true })); }"""  # noqa: E501
         )
         sees(page, "#puzzle-message", "1 clue.")
+        page.fill("#steps", "1")
+        page.click("#run")
+        sees(page, "#status", "Sampled 1 step with each rule.")
+        contains(page, "#verdict-1", "1 step, 1 network call,")
+        assert not re.search(r"\b1 (steps|network calls|changes)", page.inner_text("main"))
 
 
 def test_settings_are_offered_where_they_change_something(page):
@@ -368,6 +379,8 @@ def test_nothing_jumps_while_the_page_opens(browser, plain, width):
         page.goto(plain)
         sees(page, "#puzzle-message", "21 clues.")
         contains(page, "#measured", "Over 2,000 such boards")
+        page.fill("#speed", "9")
+        contains(page, "#why", "no symbol left")  # the words of the end, too
         page.wait_for_timeout(500)
         assert page.evaluate("shift") < 0.05
 

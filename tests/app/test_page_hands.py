@@ -248,3 +248,38 @@ def test_nodes_of_one_component_share_a_colour(browser, plain):
         assert colours[1] == colours[3]
         assert colours[6] == colours[7]
         assert len({colours[0], colours[1], colours[6], colours[5]}) == 4
+
+
+def test_a_replay_draws_a_maze_and_fits_its_frame(browser, folders, tmp_path):
+    """As a page of its own: walls dark, ways filled, no letters between; in a notebook: whole, with its button."""
+    import letgo
+    from letgo.tasks.maze import Maze
+
+    puzzle = Maze(8).format(*parts(Maze(8)))[0].replace("o", ".")
+    run = letgo.load(folders["maze"]).trajectory(puzzle, rule="tweedie", steps=4, seed=0)
+    (tmp_path / "maze.html").write_text(run.to_html())
+    (tmp_path / "notebook.html").write_text(f"<body>{run._repr_html_()}</body>")
+    with watched(browser, viewport={"width": 900, "height": 700}, offline=True, color_scheme="light") as page:
+        page.goto((tmp_path / "maze.html").as_uri())
+        sees(page, ".now", re.compile("step 4 of 4"))
+        page.fill(".scrub", "0")  # the puzzle
+        drawn = page.evaluate(
+            """() => { const canvas = document.querySelector('canvas'), unit = canvas.width / 8;
+            const pen = canvas.getContext('2d');
+            return Array.from({ length: 64 }, (_, i) => [...pen.getImageData((i % 8) * unit + unit / 4,
+              Math.floor(i / 8) * unit + unit / 4, unit / 2, unit / 2).data].filter((_, k) => k % 4 === 0)); }"""
+        )
+        for cell, reds in zip(puzzle.replace("/", ""), drawn, strict=True):
+            one = {"#": {0x57}, ".": {0xFF}}.get(cell)  # S and G are letters
+            assert set(reds) == one if one else len(set(reds)) > 2
+        page.goto((tmp_path / "notebook.html").as_uri())
+        frame = page.locator("iframe").bounding_box()
+        button = page.frame_locator("iframe").locator(".play").bounding_box()
+        assert button["y"] + button["height"] < frame["y"] + frame["height"]
+
+
+def parts(task: Any) -> Any:
+    from letgo.tasks import Problem
+
+    boards, _ = task.solved(1, np.random.default_rng(0))
+    return boards, Problem(boards, task.masks(boards, "test", np.random.default_rng(0)))

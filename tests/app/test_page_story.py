@@ -33,6 +33,18 @@ def hold_models(page: Any, milliseconds: int) -> None:
     )
 
 
+def framed(page: Any) -> list[dict[str, str]]:
+    """Of each 9x9 board, the cells in the frames of why it failed."""
+    told: list[dict[str, str]] = [{}, {}]
+    for side in (0, 1):
+        for name in ("stuck", "kept"):
+            frame = page.locator(f"#board-{side} .{name}")
+            if frame.is_visible():
+                x, y = re.findall(r"\d+", frame.get_attribute("transform"))
+                told[side][name] = f"r{int(y) // 40 + 1}c{int(x) // 40 + 1}"
+    return told
+
+
 def test_ten_seconds_after_opening_the_question_and_both_shares_are_there_without_a_model(browser, plain):
     story = json.loads((STATIC / "story.json").read_text())
     wins = [sum(r["valid"] for r in story["race"]["results"] if r["side"] == side) for side in (0, 1)]
@@ -50,15 +62,26 @@ def test_ten_seconds_after_opening_the_question_and_both_shares_are_there_withou
         assert re.search(
             r"r\d+c\d+ has no symbol left \(\.\d\d\); the \d at r\d+c\d+ it clashes with has stood since step \d+", text
         )
-        for width, height in ((390, 800), (1024, 768), (1440, 900)):  # it is on the screen, not below it
+        why = page.inner_text("#verdict-0 strong")
+        assert page.inner_text("#why") == f"DDPM: {why}"
+        late, early, since = re.findall(r"r\dc\d|\d+(?=\.$)", why)
+        assert framed(page) == [{"stuck": late, "kept": early}, {}]
+        for width, height in ((390, 844), (1024, 768), (1440, 900)):  # it is on the screen, not below it
             page.set_viewport_size({"width": width, "height": height})
-            for part in ("#question", "#answer"):
+            for part in ("#question", "#answer", "#why", "#board-0 svg", "#board-1 svg"):
                 box = page.locator(part).bounding_box()
                 assert 0 <= box["y"] < box["y"] + box["height"] < height
                 assert box["x"] + box["width"] <= width
             shares = [f"{name} solves it from {n} of {count} seeds" for name, n in zip(rules, wins, strict=True)]
             assert page.inner_text("#answer") == f"{'; '.join(shares)}."
         page.set_viewport_size({"width": 1440, "height": 1000})
+        page.fill("#scrub", since)
+        sees(page, "#why", re.compile(rf"^DDPM has held the \d at {early} since step {since}, and does not let go\."))
+        assert framed(page) == [{"kept": early}, {}]
+        page.fill("#scrub", str(int(since) - 1))
+        sees(page, "#why", re.compile("^Both sides start from the same noise"))
+        assert framed(page) == [{}, {}]
+        page.click("#last")
         sees(page, "#puzzle-message", "21 clues.")
         assert page.evaluate(WIRE) < 200_000
         minds = [int(re.search(r"(\d+) changes of mind", page.inner_text(f"#now-{i}"))[1]) for i in (0, 1)]

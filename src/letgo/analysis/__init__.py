@@ -36,7 +36,7 @@ class Analysis:
 
     @property
     def module(self) -> Any:
-        """What has run, plot and tell."""
+        """Return what has run, plot and tell."""
         if self.of_lines:
             return getattr(import_module("letgo.analysis.lines"), self.name)
         return import_module(f"letgo.analysis.{self.name.replace('-', '_')}")

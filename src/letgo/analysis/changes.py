@@ -38,7 +38,7 @@ def run(study: Study) -> Report:
 
 
 def predictors(track: Record) -> dict[str, Tensor]:
-    """One number per board; the higher, the likelier a failure."""
+    """Return one number per board; the higher, the likelier a failure."""
     half = int((track.tau < HALF - 1e-6).sum())  # the first step at tau .5 or later
     time_of = track.tau.double()[track.last_change] * track.open
     return {
@@ -93,7 +93,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A row for each model: changing cells, boards that have settled, and how well failures are foretold."""
+    """Draw a row for each model: changing cells, boards that have settled, and how well failures are foretold."""
     figure, axes = panels(len(reports), 3)
     for row, report in zip(axes, reports, strict=True):
         for place, (rule, found) in enumerate(report["rules"].items()):

@@ -27,7 +27,7 @@ def run(study: Study) -> Report:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A field for each report: darker is more valid, and every field has its number."""
+    """Draw a field for each report: darker is more valid, and every field has its number."""
     figure, [axes] = panels(1, len(reports), (3.4, 2.8))
     for axis, report in zip(axes, reports, strict=True):
         found = {(r["settings"]["sigma"], r["settings"]["tau_start"]): r["validity"]["value"] for r in report["rows"]}

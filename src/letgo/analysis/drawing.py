@@ -33,7 +33,7 @@ def available() -> bool:
 
 
 def panels(down: int, across: int, size: tuple[float, float] = (3.0, 2.3), **words: Any) -> tuple[Figure, Any]:
-    """An empty figure and its axes as rows; `size` is that of one panel, in inches."""
+    """Return an empty figure and its axes as rows; `size` is that of one panel, in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(size[0] * across, size[1] * down + 0.25), layout="constrained")

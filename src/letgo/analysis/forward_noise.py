@@ -52,7 +52,7 @@ def _part(curves: dict[str, Report], read: str) -> Report:
 
 
 def _measures(piece: Piece, x: State) -> dict[str, Tensor]:
-    """One number for each board; only one-hot codes have a margin."""
+    """Return one number for each board; only one-hot codes have a margin."""
     board, hidden = piece.decode(x), ~piece.rows.given
     broken, cells = piece.judge(board), hidden.sum(1).clamp(min=1)
     right = ((board == piece.rows.solution) & hidden).sum(1) / cells

@@ -100,7 +100,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A column for each model, a line for each time told: the gain, and how far the answer leaves the blur."""
+    """Draw a column for each model, a line for each time told: the gain, and how far the answer leaves the blur."""
     figure, axes = panels(2, len(reports), size=(3.4, 2.3), sharey="row", sharex=True)
     for gains, left, report in zip(*axes, reports, strict=True):
         for row, colour in zip(report["rows"], COLOURS, strict=False):

@@ -50,7 +50,7 @@ def by_steps(study: Study) -> list[Sampler]:
 
 
 def by_calls(study: Study) -> list[Sampler]:
-    """What a budget buys. EM and EM decay would have to be tuned at each number of calls: they are left out."""
+    """Return what a budget buys. EM and EM decay would have to be tuned at each number of calls: they are left out."""
     samplers = [study.sampler(rule) for rule in sweeps.untuned(study)]
     ahead = [replace(sampler, ahead=1.0) for sampler in samplers if sampler.rule == "tweedie"]
     many = sweeps.counts(study, CALLS)

@@ -42,7 +42,7 @@ class Record:
 
     @property
     def found(self) -> Bool[Tensor, "boards"]:
-        """Whether some proposal was valid."""
+        """Return whether some proposal was valid."""
         return self.valid["proposal"].any(0)
 
 
@@ -65,7 +65,7 @@ def record(study: Study, rule: str, centers: bool = True) -> Record:
 
 
 def _record(piece: Piece, sampler: Sampler, centers: bool, advance: Callable[[int], None]) -> Record:
-    """The record of one batch."""
+    """Return the record of one batch."""
     broken: dict[str, list[Tensor]] = {name: [] for name in ("proposal", *(CENTERS if centers else ()))}
     changes, before, last = [], None, torch.zeros_like(piece.rows.solution)
     final = last
@@ -100,5 +100,5 @@ def bins(tau: Float[Tensor, "steps"], most: int = 40) -> tuple[list[float], Int[
 
 
 def by_bin(values: Float[Tensor, "steps boards"], index: Int[Tensor, "steps"]) -> list[float]:
-    """The mean over boards and over the steps of each bin."""
+    """Return the mean over boards and over the steps of each bin."""
     return [round(float(values[index == i].mean()), 6) for i in range(int(index.max()) + 1)]

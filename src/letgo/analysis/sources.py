@@ -73,7 +73,7 @@ def samplers_of(study: Study) -> list[Sampler]:
 
 
 def tell(report: Report) -> str:
-    """A line for each rule: the sources that have more than a few instances, and their mix."""
+    """Return a line for each rule: the sources that have more than a few instances, and their mix."""
     lines = []
     for row in report["rows"]:
         parts = [
@@ -86,7 +86,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A panel for each model, a line of points for each rule; a source's share stands beside its name."""
+    """Draw a panel for each model, a line of points for each rule; a source's share stands beside its name."""
     figure, [axes] = panels(1, len(reports), (4.6, 2.8), sharex=True)
     for axis, report in zip(axes, reports, strict=True):
         rows = report["rows"]

@@ -76,7 +76,7 @@ def trained_on(piece: Piece, t: Time, i: int) -> dict[str, State]:
 
 
 def _plus(piece: Piece, x_t: State, t: Time, s: Time) -> Tensor:
-    """Whether the Tweedie center is valid and DDPM's is not."""
+    """Return whether the Tweedie center is valid and DDPM's is not."""
     step = Transition(piece.solver.path, not_again, x_t, piece.propose(x_t, t), t, s)
     return (piece.broken(tweedie(step).center) == 0) & (piece.broken(ddpm(step).center) > 0)
 

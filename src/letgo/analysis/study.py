@@ -82,7 +82,7 @@ class Study:
         return self.solver.steps(self.wish.steps)
 
     def sampler(self, rule: str) -> Sampler:
-        """A rule as tuned for the regime; the report names its settings."""
+        """Return a rule as tuned for the regime; the report names its settings."""
         self.samplers[rule] = self.solver.sampler(rule, self.wish.steps, self.wish.regime)
         return self.samplers[rule]
 
@@ -114,11 +114,11 @@ class Piece:
 
     @property
     def rows(self) -> Problem:
-        """The true instances."""
+        """Return the true instances."""
         return self.problem[: self.count]
 
     def transitions(self, sampler: Sampler) -> Iterator[tuple[Transition, State]]:
-        """Every step of the reverse loop as its rule saw it, and the state that it led to, pinned."""
+        """Yield every step of the reverse loop as its rule saw it, and the state that it led to, pinned."""
         solver, clues, grid = self.solver, self.solver.clues(self.problem, sampler.soft_until), sampler.times().tolist()
         x_t = starting_state(self.noise, clues, solver.path)
         walk = solver.sample_engine.walk(sampler, clues, self.noise, solver.context(self.problem))
@@ -140,7 +140,7 @@ class Piece:
         return torch.where(self.rows.given, self.rows.solution, board)
 
     def broken(self, x: State) -> Tensor:
-        """How many cells of each decoded board take part in a broken rule; 0 is a valid board."""
+        """Return how many cells of each decoded board take part in a broken rule; 0 is a valid board."""
         return self.judge(self.decode(x))
 
     def judge(self, boards: Symbols) -> Tensor:

@@ -27,7 +27,7 @@ LINES = {
 
 
 def measured(study: Study, samplers: list[Sampler]) -> list[Report]:
-    """One row for each sampler; the noise is keyed as `letgo evaluate` keys it."""
+    """Return one row for each sampler; the noise is keyed as `letgo evaluate` keys it."""
     rows, solver, problem = [], study.solver, study.problem
     for done, sampler in enumerate(samplers, 1):
         sampler.check(solver.path, solver.codec)
@@ -39,7 +39,7 @@ def measured(study: Study, samplers: list[Sampler]) -> list[Report]:
 
 
 def row_of(sampler: Sampler, valid: torch.Tensor) -> Report:
-    """What was valid of one sampler's boards, with a standard error over RUNS parts of them."""
+    """Return what was valid of one sampler's boards, with a standard error over RUNS parts of them."""
     parts = [float(part.float().mean()) for part in valid.tensor_split(RUNS) if len(part)]
     error = statistics.stdev(parts) / math.sqrt(len(parts)) if len(parts) == RUNS else None
     return {
@@ -99,12 +99,12 @@ def by_setting(rows: list[Report], name: str) -> dict[str, list[Report]]:
 
 
 def at(row: Report, name: str) -> float | int:
-    """The number on the horizontal axis: steps, calls, or a setting, which may be left at its usual value."""
+    """Return the number on the horizontal axis: steps, calls, or a setting, which may be left at its usual value."""
     return row[name] if name in row else row["settings"].get(name, USUAL[name])
 
 
 def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool = False) -> Figure:
-    """A panel for each report, a line for each sampler."""
+    """Draw a panel for each report, a line for each sampler."""
     figure, [axes] = panels(1, len(reports), (3.6, 2.8), sharey=True)
     for axis, report in zip(axes, reports, strict=True):
         lines, seen = by_setting(report["rows"], name), set()

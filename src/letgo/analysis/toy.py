@@ -75,7 +75,7 @@ def adversarial(x_t: State, t: Time) -> State:
 
 
 def input_noised(noise: Noise) -> Denoise:
-    """The sign of x_t + N(0, 1), fresh at every time."""
+    """Return the sign of x_t + N(0, 1), fresh at every time."""
 
     def denoise(x_t: State, t: Time) -> State:
         step = round(float(t) * 1_000_000)  # which keys the noise
@@ -112,7 +112,7 @@ def run(study: Study) -> Report:
 
 
 def _sample(denoise: Denoise, rule: Rule, steps: int, noise: Noise, shown: int) -> Report:
-    """Where trajectories end, where they are shortly before, and some of them."""
+    """Return where trajectories end, where they are shortly before, and some of them."""
     nothing = Clues.none(torch.zeros(len(noise), 1, 1))
     walk = trajectory(denoise, PATH, rule, uniform_grid(steps), nothing, noise)
     states = torch.stack([snapshot.x[:, 0, 0] for snapshot in walk])
@@ -144,7 +144,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """The forward marginal (Fig. 4), and trajectories under each denoiser (Fig. 5)."""
+    """Draw the forward marginal (Fig. 4), and trajectories under each denoiser (Fig. 5)."""
     report = reports[0]
     names = list(report["sampled"])
     figure, axes = panels(2, 1 + len(names), size=(2.0, 2.1))

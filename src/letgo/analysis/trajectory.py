@@ -60,7 +60,7 @@ def kept_steps(steps: int) -> list[int]:
 
 
 def scene_of(piece: Piece) -> Report:
-    """What all boards of one puzzle share."""
+    """Return what all boards of one puzzle share."""
     look, problem = source_of(piece.solver.task).look, piece.rows
     side = look.rows, look.columns
     if look.kind == "graph":  # of any size
@@ -72,7 +72,7 @@ def scene_of(piece: Piece) -> Report:
 
 
 def frames(piece: Piece, sampler: Sampler, steps: list[int]) -> list[Report]:
-    """The chosen steps of one board: the state that was reached, and the proposal that led to it."""
+    """Return the chosen steps of one board: the state that was reached, and the proposal that led to it."""
     found = []
     for i, (step, x_s) in enumerate(piece.transitions(sampler), start=1):
         if i in steps:
@@ -102,7 +102,7 @@ def board_of(piece: Piece, x: State, t: float | None) -> Report:
 
 
 def image_of(piece: Piece, x: State) -> Report:
-    """A board's pixels, clues included, from -1 to 1 as bytes, packed as text."""
+    """Return a board's pixels, clues included, from -1 to 1 as bytes, packed as text."""
     board = as_board(piece.clues.pin(x)[:1].float().cpu())[0]
     pixels = ((board.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
     return {"side": len(board), "pixels": base64.b85encode(zlib.compress(pixels.numpy().tobytes(), 9)).decode()}
@@ -117,7 +117,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A row of states and one of proposals for each rule; time runs to the right."""
+    """Draw a row of states and one of proposals for each rule; time runs to the right."""
     from matplotlib.figure import Figure
 
     report = reports[0]

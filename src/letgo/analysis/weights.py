@@ -37,7 +37,7 @@ def run(study: Study) -> Report:
 
 
 def picked(rows: list[Report]) -> Report:
-    """The weights that Euler finds best."""
+    """Return the weights that Euler finds best."""
     return max(rows, key=lambda row: row["rules"]["euler"]["validity"]["value"])
 
 

@@ -115,6 +115,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
     look = instances.look
     if task.symbols > MOST_SYMBOLS or task.cells > limits.MAX_CELLS:
         raise LetgoError(f"the page draws {MOST_SYMBOLS} symbols and {limits.MAX_CELLS} cells at most")
+    puzzle = look.example or random_puzzle(task, None, 0)
     own = f"{OBJECTIVES.get(config.objective, config.objective)}; a run folder of your own"
     rules = {rule: kind.settings for rule, kind in RULES.items() if kind.fits(solver.path, solver.codec)}
     return ModelCard(
@@ -125,17 +126,27 @@ def describe(name: str, solver: Solver) -> ModelCard:
         cells=task.cells,
         side=look.columns,
         **{key: value for key, value in asdict(look).items() if key != "example"},
+        blank=blank(solver, look.separator),
+        context=task.parse(puzzle).context is not None,
         masked=solver.path.family != "gaussian",
         image=picture_side(solver.codec),
         steps=min(config.sample_steps, limits.MAX_STEPS),
         rules=rules,
         default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],
         regime=regime(instances),
-        example=Example(puzzle=look.example or random_puzzle(task, None, 0), seed=0),
+        example=Example(puzzle=puzzle, seed=0),
         tuned={rule: settings for rule in rules if (settings := solver.tuned(rule))},
         tuned_steps={rule: int(steps) for rule in rules if (steps := solver.tuning(rule).get("steps"))},
         sure=solver.sure,
     )
+
+
+def blank(solver: Solver, separator: str) -> str:
+    """What the text of a puzzle without clues has in its first cell."""
+    if not solver.task.generates:
+        return "."
+    text = solver.task.format_clues(solver.empty(1))[0]
+    return text.split(separator)[0] if separator else text[:1]
 
 
 def regime(source: Source) -> Regime:

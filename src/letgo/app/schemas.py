@@ -42,6 +42,7 @@ class Settings(Strict):
 
     sigma: Annotated[float, amount(limits.MAX_SIGMA, "Noise scale of em and em-decay")] | None = None
     tau_start: Annotated[float, amount(1.0, "Progress 1 - t at which em-decay begins to fall")] | None = None
+    sigma_ahead: Annotated[float, amount(100.0, "Steps by which em-decay's sigma runs ahead of t")] | None = None
     variance: Annotated[float, amount(16.0, "Factor on the rule's variance (Figure 11)")] = 1.0
     ahead: Annotated[float, amount(100.0, "Steps by which the time that the network is told runs ahead of t")] = 0.0
     soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None
@@ -172,6 +173,8 @@ class ModelCard(BaseModel):
     box: int = Field(description="Side of a Sudoku box, 0 where there are none")
     letters: str | list[str] = Field(description="How the symbols 0, 1, ... are written in a puzzle")
     separator: str = Field(description="What stands between the cells of a puzzle; mostly nothing")
+    blank: str = Field(default=".", description="What stands for an open cell in a puzzle")
+    context: bool = Field(default=False, description="The text of a puzzle is told beside the board, as a graph is")
     masked: bool = Field(default=False, description="In a state a cell has its symbol, or is masked and has none")
     image: int = Field(default=0, description="Pixels of a cell's picture, high and wide; 0 where cells are no images")
     steps: int = Field(description="Default number of sampler steps")

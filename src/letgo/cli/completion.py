@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verb_words() -> dict[str, list[str]]:
-    """What may follow each verb: its options and the names that it takes."""
+    """Return what may follow each verb: its options and the names that it takes."""
     from letgo.cli.main import VERBS, build_parser
     from letgo.presets import PRESETS
     from letgo.runs import shipped

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from letgo.cli.options import at_least, boards, flag, print_json
+from letgo.cli.options import at_least, boards, flag, own_task, print_json
 from letgo.errors import LetgoError
 
 FETCHED = ("sudoku-extreme", "maze-hard", "mnist")
@@ -16,7 +16,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "Make, fetch and check data files."
     actions = parser.add_subparsers(dest="action", required=True, metavar="make|fetch|check|digits")
     make = actions.add_parser("make", help="write solved instances of a task")
-    make.add_argument("task", help="sudoku, sudoku-extreme, latin, queens, connectivity or maze")
+    text = "sudoku, sudoku-extreme, latin, queens, connectivity, maze, or one of an installed package"
+    make.add_argument("task", nargs="?", metavar="TASK", help=f"{text}; none with --task")
+    own_task(make)
     make.add_argument("--count", type=boards, required=True, metavar="N", help="how many instances")
     make.add_argument(
         "--seed", type=at_least(0), default=0, metavar="S", help="the same seed writes the same file (default 0)"
@@ -35,7 +37,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     flag(fetch, "--force", "fetch again what is there already")
     check = actions.add_parser("check", help="read a data file, report what is in it or its first fault")
     check.add_argument("file", help="a .npz, .csv, .txt or IDX file, gzipped or not; '-' reads puzzle lines from stdin")
-    check.add_argument("--task", metavar="T", help="default: what the file says, else sudoku")
+    name = "a name, or FILE.py:CLASS of your own, which is run (default: what the file says, else sudoku)"
+    check.add_argument("--task", metavar="T", help=name)
     check.add_argument(
         "--sample", type=int, default=200, metavar="N", help="Sudokus tried for uniqueness (default 200)"
     )
@@ -75,7 +78,9 @@ def _make(args: argparse.Namespace) -> int:
 
     if args.out == "-":
         raise LetgoError("--out -: nothing is written to standard output; name a file")
-    task = sized_task(args.task, args.size)
+    if (args.task is None) == (args.own_task is None):
+        raise LetgoError("data make needs either a TASK by its name or --task FILE.py:CLASS")
+    task = sized_task(args.task or args.own_task, args.size)
     check_suffix(args.out, task)  # both before the work, which may take minutes
     refuse_to_overwrite(args.out, args.force)
     regime = args.regime or source_of(task).usual
@@ -125,10 +130,12 @@ def _digits(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
+    from letgo import tasks
     from letgo.data.check import check
 
     try:
-        report = check(args.file, args.task, args.size, args.sample)
+        name = tasks.load(args.task) if args.task and ":" in args.task else args.task
+        report = check(args.file, name, args.size, args.sample)
     except LetgoError as error:
         if args.task is not None or "one puzzle per line" not in str(error):
             raise

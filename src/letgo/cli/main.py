@@ -124,7 +124,7 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, LetgoError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        return str(LetgoError(f"{error.filename}: {error.strerror}"))  # whatever characters it has, and however many
     if isinstance(error, OSError) and error.errno in WRITE_FAULTS:
         return f"cannot write: {error.strerror}; check the disk and where the output goes"
     if isinstance(error, UnicodeEncodeError):

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         raise LetgoError(f"{message}; see `{self.prog} --help`")
 
     def options_of(self, verb: str | None) -> list[str]:
-        """The long options of a verb, or of the command itself."""
+        """Return the long options of a verb, or of the command itself."""
         verbs = next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
         parser = verbs.get(verb, self)
         return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
@@ -164,6 +164,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tau-start", type=real(0.0, 1.0), help="progress 1 - t at which em-decay begins to fall (default: as tuned)"
     )
+    late = "em-decay: take sigma this many steps ahead; 1 is the end of a step (default: its beginning, Eq. 28)"
+    parser.add_argument("--sigma-ahead", type=real(0.0), help=late)
     parser.add_argument(
         "--variance", type=real(0.0), default=1.0, help="factor on the rule's variance, Figure 11 (default 1)"
     )
@@ -223,12 +225,13 @@ def check_rows(solver: Solver, args: argparse.Namespace) -> None:
 def load_solver(name: str | None, args: argparse.Namespace) -> Solver:
     """Load the solver of the model that NAME and --model ask for."""
     from letgo.solver import load
-    from letgo.tasks import TASKS, USUAL
+    from letgo.tasks import USUAL, find
 
     model: str | None = args.model
-    if model and name and name not in TASKS:
+    named = find(name) is not None if name else False
+    if model and name and not named:
         raise LetgoError(f"two models were named, '{name}' and --model {model}; keep one of them")
     solver = load(model or name or USUAL, args.device, threads=args.threads, precision=args.precision)
-    if model and name in TASKS and solver.task.name != name and solver.config.task != name:
+    if model and named and solver.task.name != name and solver.config.task != name:
         raise LetgoError(f"model '{model}' was trained for {solver.task.name}, not for {name}")
     return solver

@@ -10,7 +10,7 @@ import select
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from letgo.cli import options
 from letgo.errors import LetgoError, unknown
@@ -109,7 +109,7 @@ def _refuse_unreadable(file: str) -> None:
 
 
 def _something_comes() -> bool:
-    """Whether standard input is a file or pipe whose first byte is there within a second.
+    """Return whether standard input is a file or pipe whose first byte is there within a second.
 
     Nobody asked for it: a closed input, an empty one and a pipe in which nothing comes are the same as none.
     """
@@ -211,11 +211,11 @@ def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
     """NAME is a task or a model; a first word that is neither is a puzzle."""
     from letgo.presets import PRESETS
     from letgo.runs import is_folder, shipped
-    from letgo.tasks import TASKS
+    from letgo.tasks import find
 
     if not words or words[0] == "":
         return None, words
-    known = words[0] in TASKS or words[0] in PRESETS or words[0] in shipped()
+    known = find(words[0]) is not None or words[0] in PRESETS or words[0] in shipped()
     if known or words[0].startswith("hub:") or is_folder(Path(words[0].rpartition("@")[0] or words[0])):
         return words[0], words[1:]
     return None, words
@@ -224,16 +224,9 @@ def _name_and_puzzles(words: list[str]) -> tuple[str | None, list[str]]:
 def _print_answer(solver: Solver, problem: Problem, answer: Answer, args: argparse.Namespace, example: bool) -> None:
     if args.json:
         print(json.dumps(answer.as_dict()))
-    elif (args.show or example) and answer.board is not None:
+    elif (args.show or example) and answer.symbols is not None:
         if example:
             print(f"puzzle  {answer.puzzle}\nanswer  {answer.board}\n")
-        print(solver.task.draw(_symbols(solver, answer.board, problem), problem))
+        print(solver.task.draw(answer.symbols, problem))
     else:
         print(answer.board if answer.solved else "unsolved")
-
-
-def _symbols(solver: Solver, text: str, problem: Problem) -> Any:
-    if problem.context is not None:
-        rows = text.replace("/", "")
-        return problem.solution.new_tensor([[int(c) for c in rows]])
-    return solver.task.parse(text).solution

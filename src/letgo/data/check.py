@@ -26,7 +26,7 @@ def check(path: FilePath, task_name: str | None = None, size: int | None = None,
 
 
 def sized_task(name: str, size: int | None) -> Task:
-    """A task by name and the side of its board."""
+    """Return a task by name and the side of its board."""
     return tasks.get(name) if size is None else tasks.get(name).sized(size)
 
 

@@ -79,18 +79,18 @@ def read_columns(path: FilePath, parse: Callable[[list[Row]], T]) -> list[T]:
 
 
 def first_question(path: FilePath) -> str:
-    """The first row's puzzle, whose length tells a Sudoku from a maze."""
+    """Return the first row's puzzle, whose length tells a Sudoku from a maze."""
     return next((row[1] for _, row in questions(path)), "")
 
 
 def questions(path: FilePath) -> Iterator[tuple[int, Row]]:
-    """Every row with its line number; the answer may be missing."""
+    """Yield every row with its line number; the answer may be missing."""
     for rows in _chunks(path, rows_at_once=1):
         yield rows[0]
 
 
 def _places(path: FilePath, header: Row) -> list[int | None]:
-    """Where the columns of HEADER stand; all but the question may be missing."""
+    """Return where the columns of HEADER stand; all but the question may be missing."""
     names = [name.strip().lower() for name in header]
     wanted = [ALSO.get(column, (column,)) for column in HEADER]
     places = [next((names.index(name) for name in also if name in names), None) for also in wanted]

@@ -210,7 +210,7 @@ class DigitCodec:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What tells these digits from others, as a configuration has it."""
+        """Return what tells these digits from others, as a configuration has it."""
         pool = {"pool": self.pool} if self.pool else {}
         return {"size": self.size, **pool, "source": self.source, **({"seed": self.seed} if self.seed else {})}
 

@@ -25,7 +25,7 @@ FilePath = str | os.PathLike[str]
 
 
 def place(path: FilePath, line: int | None = None) -> str:
-    """How a message names a file and a line of it."""
+    """Return how a message names a file and a line of it."""
     name = "standard input" if str(path) == STDIN else str(path)
     return name if line is None else f"{name}, line {line}"
 
@@ -174,7 +174,7 @@ def refuse_unwritable(path: Path | None, option: str = "--out") -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """A device, a pipe, our own output: it is written to, where a file would be replaced."""
+    """Return whether it is a device, a pipe, our own output: that is written to, where a file would be replaced."""
     return path.exists() and not path.is_dir() and (not path.is_file() or _standard(path) is not None)
 
 

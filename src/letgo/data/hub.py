@@ -18,7 +18,7 @@ WRITING = {
 
 
 def import_hub() -> Any:
-    """The hub's client without its telemetry: letgo reports nothing, so neither does its transport."""
+    """Return the hub's client without its telemetry: letgo reports nothing, so neither does its transport."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     hub = import_module("huggingface_hub")
     with suppress(ImportError):

@@ -38,7 +38,7 @@ class Mazes(Source):
 
 
 def read_maze_hard(path: FilePath, task: Task) -> Problem:
-    """Every row, checked: walls, S and G are given, and the path cells of the answer join S and G."""
+    """Return every row, checked: walls, S and G are given, and the path cells of the answer join S and G."""
     return Problem.cat(read_columns(path, lambda rows: _parse(rows, task)))
 
 

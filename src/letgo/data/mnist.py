@@ -57,13 +57,13 @@ def read_mnist(folder: FilePath, split: str = "train") -> Mnist:
 
 
 def idx_magic(path: FilePath) -> int:
-    """The first four bytes as a number, 0 for a file shorter than that."""
+    """Return the first four bytes as a number, 0 for a file shorter than that."""
     with open_bytes(path) as file:
         return int.from_bytes(file.read(4), "big")
 
 
 def is_standard(path: FilePath) -> bool:
-    """Whether the unpacked bytes are one of the four published files."""
+    """Return whether the unpacked bytes are one of the four published files."""
     with open_bytes(path) as file:
         return hashlib.md5(file.read(), usedforsecurity=False).hexdigest() in FILES.values()
 

@@ -41,7 +41,7 @@ class MnistSudokus(Source):
         return self.read_boards(Path(path)) if Path(path).suffix == ".npy" else super().read(path, solved)
 
     def read_boards(self, path: Path) -> Problem:
-        """All boards of the file, each of them valid."""
+        """Return all boards of the file, each of them valid."""
         regular_file(path)
         try:
             boards = np.load(path, mmap_mode="r", allow_pickle=False)

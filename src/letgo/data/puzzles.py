@@ -49,7 +49,7 @@ def gathered(lines: Iterable[tuple[str, str]], task: Task) -> list[tuple[str, st
 
 
 def parse_puzzles(texts: Iterable[tuple[str, str]], task: Task) -> Problem:
-    """One puzzle or more as one batch; each text comes with the place that a fault names."""
+    """Return one puzzle or more as one batch; each text comes with the place that a fault names."""
     problems: list[Problem] = []
     for where, text in texts:
         try:

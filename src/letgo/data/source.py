@@ -107,7 +107,7 @@ class Source:
         return path
 
     def names(self, split: str, problem: Problem) -> list[str]:
-        """Where each instance comes from, where a data set says so; else all are of one kind."""
+        """Return where each instance comes from, where a data set says so; else all are of one kind."""
         return ["all"] * len(problem)
 
     # What is refused or remarked upon.
@@ -132,7 +132,7 @@ class Source:
         refuse_beyond_memory(count, 2 * 9 * self.task.cells, f"instances of {self.task.name}")
 
     def remark(self, regime: str | None) -> str:
-        """What a reader of scores should know of these instances."""
+        """Return what a reader of scores should know of these instances."""
         return ""
 
     def check_regime(self, regime: str) -> None:
@@ -146,16 +146,19 @@ class Source:
     # Instances of the task's own.
 
     def generate(self, split: str, regime: str, count: int, rng: np.random.Generator) -> Problem:
+        free = self.task.usual_clues is not None or regime.isdecimal()
+        if not free and regime not in (*self.regimes, "train"):
+            raise unknown("regime", regime, self.regimes)
         return self.task.generate(count, rng, regime)
 
     def at_once(self, regime: str) -> int:
-        """How many instances `make` draws at once."""
+        """Return how many instances `make` draws at once."""
         return LARGE_AT_ONCE if self.task.cells >= LARGE else AT_ONCE
 
     # Instances of files.
 
     def own_clues(self, problem: Problem) -> bool:
-        """Whether no clues can be drawn, since the puzzles came without their answers."""
+        """Return whether no clues can be drawn, since the puzzles came without their answers."""
         return not self.keeps_clues and not solved(problem, self.task)
 
     def _choose(self, split: str, regime: str | None, count: int, rng: np.random.Generator) -> Problem:
@@ -236,7 +239,7 @@ class Source:
         return self.task.format_clues(problem), self.task.format(problem.solution, problem)
 
     def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
-        """What is in a file; its first fault is a LetgoError."""
+        """Return what is in a file; its first fault is a LetgoError."""
         problem = self.read(path)
         made = npz_meta(path) if file_kind(path) == "npz" else {}
         return clue_counts(problem.given.numpy()) | ({"made": made} if made else {}) | self.task.facts(problem, sample)
@@ -253,7 +256,7 @@ class Source:
 
 
 def load_problems(path: FilePath, task: Task, solved: bool = False) -> Problem:
-    """The puzzles of one file, whatever its kind."""
+    """Return the puzzles of one file, whatever its kind."""
     return source_of(task).read(path, solved)
 
 
@@ -303,7 +306,7 @@ def split_file(folder: Path, split: str) -> Path | None:
 
 
 def lends_rows(path: Path) -> bool:
-    """Whether a file's last rows are held out for validation."""
+    """Return whether a file's last rows are held out for validation."""
     return path.name.startswith("train.") and split_file(path.parent, "valid") is None
 
 

@@ -135,7 +135,7 @@ def _bare_problem(path: FilePath, task: Task) -> Problem:
 
 
 def read_arrays(path: FilePath, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of these names, or all; anything pickled is refused by numpy itself.
+    """Return the arrays of these names, or all; anything pickled is refused by numpy itself.
 
     Whatever an archive of somebody else may hold, it is refused in one line, and before it fills the memory.
     """

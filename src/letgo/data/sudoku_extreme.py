@@ -145,7 +145,7 @@ class SudokuExtreme(Sudokus):
 
 
 def read_sudoku_extreme(path: FilePath) -> SudokuTable:
-    """Every row of a .csv or .csv.gz, checked: legal cells; the answer keeps the clues and the rules."""
+    """Return every row of a .csv or .csv.gz, checked: legal cells; the answer keeps the clues and the rules."""
     parts = read_columns(path, _parse)
     columns = ([getattr(part, column.name) for part in parts] for column in fields(SudokuTable))
     return SudokuTable(*map(np.concatenate, columns))
@@ -163,7 +163,7 @@ def sample_by_source(table: SudokuTable, count: int, rng: np.random.Generator) -
 
 
 def _keys(boards: np.ndarray, given: np.ndarray) -> list[bytes]:
-    """A puzzle as bytes: its answer, and which of it is given."""
+    """Return a puzzle as bytes: its answer, and which of it is given."""
     return [row.tobytes() for row in np.concatenate([boards.astype(np.uint8), given.astype(np.uint8)], 1)]
 
 

@@ -98,8 +98,10 @@ def numbers_of(rule: Rule, times: Grid) -> tuple[Float[Tensor, "steps"], float]:
     spread = 1.0
     while isinstance(rule, Tempered):
         spread, rule = spread * rule.variance**0.5, rule.rule
-    t = times[:-1]
-    return rule.sigma_at(t.view(-1, 1, 1)).flatten() if isinstance(rule, EulerMaruyama) else torch.zeros_like(t), spread
+    t, h = times[:-1], times[:-1] - times[1:]
+    if not isinstance(rule, EulerMaruyama):
+        return torch.zeros_like(t), spread
+    return rule.sigma_at(t.view(-1, 1, 1), h.view(-1, 1, 1)).flatten(), spread
 
 
 def bound(network: nn.Module, context: Tensor | None) -> Denoise:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ Clip = Sequence[float | int]  # the least and the largest number that clean stat
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:
-    """The pair of numbers that it should be, or None."""
+    """Return the pair of numbers that it should be, or None."""
     if clip is None:
         return None
     try:
@@ -62,6 +63,15 @@ def split_output(out: Any) -> tuple[Tensor, Tensor | None]:
     return prediction, memory[0] if memory else None
 
 
+def check_network(name: str, network: Any) -> Any:
+    """Return what can be called; anything else is refused."""
+    if inspect.isclass(network):
+        raise LetgoError(f"{name} is the class {network.__name__}; give an object of it, with its weights")
+    if not callable(network):
+        raise LetgoError(f"{name} must be called as {name}(x_t, t); got {type(network).__name__}")
+    return network
+
+
 class Foreign(nn.Module, ABC):
     """How a network that predicts something else than x0 enters: converted once, at the door.
 
@@ -71,7 +81,8 @@ class Foreign(nn.Module, ABC):
 
     def __init__(self, network: Callable[..., Any], path: GaussianPath, clip: Clip | None = None):
         super().__init__()
-        self.network, self.path, self.clip = network, checked_path(path), checked_clip(clip)
+        self.network, self.path = check_network("network", network), checked_path(path)
+        self.clip = checked_clip(clip)
 
     @abstractmethod
     def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState: ...

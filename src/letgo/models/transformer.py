@@ -79,6 +79,7 @@ class Transformer(nn.Module):
     """x0_hat = f(x_t, t). Clues reach it only through their pinned values; positions are drawn N(0, 1)."""
 
     positions: Tensor
+    sees_context = False
 
     def __init__(
         self,

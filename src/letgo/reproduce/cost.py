@@ -19,7 +19,7 @@ SEEDS = 3
 
 @cache
 def cells(task: str) -> int:
-    """How much a board of the task costs in cells; a maze's attention counts twice."""
+    """Return how much a board of the task costs in cells; a maze's attention counts twice."""
     count = tasks.get(task).cells
     return count * (2 if count > LARGE else 1)
 

@@ -38,12 +38,12 @@ class Experiment:
 
 
 def figure(name: str, title: str, *pictures: Picture) -> Experiment:
-    """A figure of the paper, or a table that an analysis measures."""
+    """Return a figure of the paper, or a table that an analysis measures."""
     return Experiment(name, title, partial(show_pictures, name=name, pictures=pictures), pictures=pictures)
 
 
 def section(results: Results, name: str, head: list[str], rows: list[list[str]]) -> str:
-    """What was written about an experiment, and its table."""
+    """Return what was written about an experiment, and its table."""
     return "\n\n".join([*results.notes(name), as_table(head, rows) if rows else "Not measured yet."])
 
 
@@ -61,7 +61,7 @@ def steps_of(report: Report) -> str:
 
 
 def grid(name: str, plot: Plot | None = None) -> Experiment:
-    """A table of the paper; verified solving stands beside some of its cells."""
+    """Return a table of the paper; verified solving stands beside some of its cells."""
     table = TABLES[name]
     needs = [Need.of(one) for cell in table.cells() for one in cell.with_others()]
     label = table.label or f"Table {name.removeprefix('table')}"
@@ -71,7 +71,7 @@ def grid(name: str, plot: Plot | None = None) -> Experiment:
 
 
 def show_grid(results: Results, table: Table) -> str:
-    """All cells with intervals; columns without a report are named once."""
+    """Return all cells with intervals; columns without a report are named once."""
     every = {column.title: [c for c in table.cells() if c.column == column] for column in table.columns}
     columns = {
         title: cells
@@ -118,7 +118,7 @@ def _settings(found: Result | None) -> str:
 
 
 def show_misses(results: Results, cells: list[Cell]) -> list[str]:
-    """One line for each reason, with the cells that it explains."""
+    """Return one line for each reason, with the cells that it explains."""
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         if short := results.miss(results.result(cell)):
@@ -132,7 +132,7 @@ def show_misses(results: Results, cells: list[Cell]) -> list[str]:
 
 
 def show_d3pm(results: Results) -> str:
-    """The paper's three decoders; how to measure what is missing; and what else was measured of such models."""
+    """Return the paper's three decoders; how to measure what is missing; and what else was measured of such models."""
     cells, missing = list(TABLE1_D3PM.cells()), {}
     parts = [*results.notes(TABLE1_D3PM.name), show_rows(results, cells), *show_misses(results, cells)]
     for cell in cells:
@@ -152,7 +152,7 @@ def show_d3pm(results: Results) -> str:
 
 
 def _d3pm_commands(model: str, task: str) -> list[str]:
-    """What trains a model of masked diffusion and measures its cells, ours beside the paper's decoders."""
+    """Return what trains a model of masked diffusion and measures its cells, ours beside the paper's decoders."""
     data = f" --data {task}" if any(c.file for c in TABLE1_D3PM.columns if c.model == model) else ""
     measured = f" --data {task}={task}" if data else ""
     return [
@@ -223,7 +223,7 @@ def show_solve(results: Results) -> str:
 
 
 def show_tuning(results: Results) -> str:
-    """What tuning chose for each model, beside the paper's choice; seeds that were tuned alike are pooled."""
+    """Return what tuning chose for each model, beside the paper's choice; seeds that were tuned alike are pooled."""
     rows = []
     for model, (sigma, tau_start, validity) in paper.TABLE5.items():
         theirs = f"({sigma:g}, {tau_start:g}) {validity:.3f}"
@@ -385,7 +385,7 @@ def show_entries(results: Results) -> str:
 
 
 def show_others(results: Results) -> str:
-    """What other recipes and the 4x4 model were measured on beside the tables' cells."""
+    """Return what other recipes and the 4x4 model were measured on beside the tables' cells."""
     every = [one for table in TABLES.values() for cell in table.cells() for one in cell.with_others()]
     models, rows = {cell.model for cell in every if not cell.recipe}, []
     for name in results.store.models():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import statistics
 import time
@@ -21,7 +20,7 @@ from letgo.reproduce.coverage import Advance, ambiguous_puzzles, coverage_report
 from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
 from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
-from letgo.runs import is_folder, locate, read_json, shipped
+from letgo.runs import is_folder, locate, read_json, read_log, shipped
 from letgo.runs.files import weights_digest
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
@@ -106,7 +105,7 @@ class Session:
         return None
 
     def solver(self, where: str) -> Solver:
-        """The model, loaded once; another model takes its place."""
+        """Return the model, loaded once; another model takes its place."""
         if self._solver is None or self._solver[0] != where:
             self._solver = None  # frees the old one's memory first
             self._solver = where, load(where, self.device, threads=self.threads)
@@ -137,7 +136,7 @@ def data_files(texts: list[str]) -> dict[str, str]:
 
 
 def about(session: Session, solver: Solver, where: str) -> Report:
-    """What every report says of the model and the data behind it."""
+    """Return what every report says of the model and the data behind it."""
     folder, step = locate(where)
     facts: Report = {
         "objective": solver.config.objective,
@@ -156,8 +155,7 @@ def trained_steps(folder: Path) -> int | None:
     chosen = read_json(folder / "validation.json") if (folder / "validation.json").is_file() else {}
     if "checkpoint" in chosen:  # `letgo tune` may have gone back to an earlier one
         return int(chosen["step"])
-    log = folder / "metrics.jsonl"
-    last = [json.loads(line)["step"] for line in log.read_text().splitlines()[-1:]] if log.is_file() else []
+    last = [int(row["step"]) for row in read_log(folder)[-1:]]
     return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)
 
 
@@ -249,7 +247,7 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
 
 
 def command_of(session: Session, need: Need, seed: int, where: str, facts: Report) -> str:
-    """What repeats a report. Settings are named: another copy of the run may lack the file that held them."""
+    """Return what repeats a report. Settings are named: another copy of the run may lack the file that held them."""
     how = KINDS[need.kind].command.format(task=need.task, rule=need.rule)
     if not how:
         words: list[Any] = ["evaluate", where, "--rule", need.rule, "--regime", need.regime, "--steps", need.steps]
@@ -268,7 +266,7 @@ def command_of(session: Session, need: Need, seed: int, where: str, facts: Repor
 
 
 def serves(report: Report, need: Need, key: Report, facts: Report) -> bool:
-    """Whether a report is the one that is needed, of this model, with these settings."""
+    """Return whether a report is the one that is needed, of this model, with these settings."""
     if sampler(report) or any(report.get(k) != v for k, v in key.items()):
         return False
     return size(report) >= need.count and need.passes in (1, passes(report)) and not stale(report, facts)

@@ -87,7 +87,7 @@ class Cell:
         return f"{model}-baseline" if self.objective == "baseline" else model
 
     def with_others(self) -> list[Cell]:
-        """The cell, and the same of other recipes."""
+        """Return the cell, and the same of other recipes."""
         return [self, *(replace(self, recipe=name) for name in self.column.also)]
 
     @property
@@ -102,7 +102,7 @@ def _numbers(text: str) -> tuple[Number, ...]:
 
 
 def _tables() -> dict[str, Table]:
-    """The tables of paper.toml; one with a score of its own has it in all its columns."""
+    """Return the tables of paper.toml; one with a score of its own has it in all its columns."""
     read = tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
     known, tables = {key: Column(key, **column) for key, column in read.pop("columns").items()}, {}
     for name, table in read.items():

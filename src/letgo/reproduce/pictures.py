@@ -36,7 +36,7 @@ class Picture:
         return self.stem(*self.models)
 
     def files(self, store: Store) -> dict[str, Path]:
-        """The report of each model; "" is none."""
+        """Return the report of each model; "" is none."""
         return {m: store.folder / "analysis" / f"{self.stem(*filter(None, [m]))}.json" for m in self.models or ("",)}
 
     def reports(self, store: Store) -> list[Report]:
@@ -47,7 +47,7 @@ class Picture:
 
 
 def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) -> str:
-    """What was written about an experiment, and what each of its analyses found."""
+    """Return what was written about an experiment, and what each of its analyses found."""
     parts = results.notes(name)
     for picture in pictures:
         for report in map(results.use, picture.reports(results.store)):
@@ -150,7 +150,7 @@ def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None
 
 
 def _command(session: Session, picture: Picture, where: str, count: int, data: str | None) -> str:
-    """The `letgo analyze` that repeats it."""
+    """Return the `letgo analyze` that repeats it."""
     words: list[Any] = ["letgo", "analyze", picture.analysis, *([where] if where else []), "--count", count]
     for flag, value in (("--regime", picture.regime), ("--steps", picture.steps)):
         words += [] if value is None else [flag, value]

@@ -26,7 +26,7 @@ class Plot:
     recipe: str = ""  # the model that is drawn, where it is not the paper's
 
     def points(self, results: Results) -> dict[str, Result]:
-        """The measured cells by name; the plot shows a point for each."""
+        """Return the measured cells by name; the plot shows a point for each."""
         found = {cell.name: results.result(replace(cell, recipe=self.recipe)) for cell in self.table.cells()}
         return {name: one for name, one in found.items() if one is not None}
 

@@ -29,8 +29,19 @@ class Result(Estimate):
 
     @property
     def std(self) -> float | None:
-        """The spread between training seeds."""
+        """Return the spread between training seeds."""
         return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+    @property
+    def apart(self) -> int:
+        """-1 or 1 where it lies below or above the paper by more than two standard errors of the mean over seeds,
+        ours and the paper's together, and half of the paper's last digit; else 0."""
+        ours, theirs = (
+            (std or 0.0) / math.sqrt(n) for std, n in ((self.std, len(self.values)), (self.cell.paper.std, 3))
+        )
+        difference = self.value - self.cell.paper.value
+        margin = 2 * math.hypot(ours, theirs) + 0.5 * 10 ** -self.cell.table.digits[1]
+        return 0 if abs(difference) <= margin else 1 if difference > 0 else -1
 
     @property
     def all_steps(self) -> list[int]:
@@ -134,7 +145,7 @@ class Results:
         return f"{source}: {target:g}", written[0] if written else unknown
 
     def notes(self, about: str) -> list[str]:
-        """What was written about an experiment."""
+        """Return what was written about an experiment."""
         return [note["text"] for note in self.store.reports("notes") if note.get("about") == about]
 
 

@@ -29,7 +29,7 @@ class Store:
         self._files: dict[str, Any] = {}
 
     def read(self, name: str) -> Any:
-        """A file's content; an empty list where there is none."""
+        """Return a file's content; an empty list where there is none."""
         if name not in self._files:
             path = self.folder / f"{name}.json"
             self._files[name] = read_json(path) if path.is_file() else []
@@ -60,12 +60,12 @@ class Store:
             write_json(self.folder / f"{name}.json", self._files[name])
 
     def digest(self) -> str:
-        """The sha256 of all files: a page that was made from others is stale."""
+        """Return the sha256 of all files: a page that was made from others is stale."""
         files = sorted(self.folder.glob("*.json"))
         return hashlib.sha256(b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in files)).hexdigest()
 
     def seeds(self, cell: Cell) -> dict[int, Report]:
-        """The best report for a cell from every seed: at the usual temperature, on the most instances, the latest.
+        """Return the best report for a cell from every seed: at the usual temperature, on the most instances, the latest.
 
         Seeds that were measured at another temperature than the first one are not pooled with it.
         """
@@ -81,7 +81,7 @@ class Store:
 
 
 def stale(old: Report, new: Report) -> bool:
-    """Whether the weights, the tuned settings or the data file have changed since; an old report may not say."""
+    """Return whether the weights, the tuned settings or the data file have changed since; an old report may not say."""
     known = [(old.get(key), new.get(key)) for key in ("weights_sha256", "training_steps")]
     if any(None not in pair and pair[0] != pair[1] for pair in known):
         return True
@@ -114,7 +114,7 @@ def temperature(report: Report) -> float | None:
 
 
 def fits(report: Report, cell: Cell) -> bool:
-    """Whether a report measures what a cell asks for; at which temperature, the cell leaves open."""
+    """Return whether a report measures what a cell asks for; at which temperature, the cell leaves open."""
     column = cell.column
     if (report.get("regime"), report.get("rule"), report.get("steps")) != (column.regime, cell.rule, column.steps):
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from letgo.config import Config
-from letgo.data.files import write_atomically
+from letgo.data.files import regular_file, write_atomically
 from letgo.errors import LetgoError
 from letgo.runs.files import (
     Tuning,
@@ -107,8 +106,8 @@ class Run:
             path.unlink(missing_ok=True)
         log = self.folder / "metrics.jsonl"
         if log.exists() and not self.finished:
-            lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= self.step]
-            write_atomically(log, "".join(f"{line}\n" for line in lines))
+            rows = [row for row in read_log(self.folder) if row["step"] <= self.step]
+            write_atomically(log, "".join(f"{json.dumps(row)}\n" for row in rows))
 
     def save(self, state: dict[str, Any]) -> None:
         """Write a trainer's state, and its average as the model; what was found for other weights goes."""
@@ -267,9 +266,20 @@ def kept_steps(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("checkpoints/*.safetensors") if path.stem.isdecimal())
 
 
-def _step_of(line: str) -> float:
-    """Return the step of a line of the log; half a line is beyond all steps."""
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl, if there is one; half a line, or what is no line of a log, is left out."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    regular_file(path)
+    return [row for row in map(_row, path.read_bytes().splitlines()) if row is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    numbers = [row.get("step"), *row.values()] if isinstance(row, dict) else [None]
+    plain = all(isinstance(n, float) or (isinstance(n, int) and abs(n) < 2**63) for n in numbers)
+    return row if plain else None

@@ -72,14 +72,14 @@ class Folder:
         return record if weights in (None, record.get("weights_sha256")) else None
 
     def trained(self, cell: Cell) -> bool:
-        """Whether its training is over, as far as can be seen without reading its weights."""
+        """Return whether its training is over, as far as can be seen without reading its weights."""
         if cell.train is None:
             return True
         config = configuration(cell.train)
         return Run(Path(self.model(cell)), config).validation.get("step") == config.steps
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
-        """The missing among these cells; those of one training that is not over are one job."""
+        """Return the missing among these cells; those of one training that is not over are one job."""
         jobs: dict[str, Job] = {}
         for cell in cells:
             if self.record(cell) is None:
@@ -111,7 +111,7 @@ class Folder:
 
 
 def _digest(model: str) -> str | None:
-    """The digest of a model's weights; None where there are none."""
+    """Return the digest of a model's weights; None where there are none."""
     try:
         return weights_digest(*locate(model))
     except (LetgoError, OSError):
@@ -164,7 +164,7 @@ def _measure(folder: Folder, cell: Cell, device: str, threads: int) -> dict[str,
 
 
 def _command(model: str, words: Words) -> str:
-    """What repeats the measurement alone."""
+    """Return what repeats the measurement alone."""
     flags = [[f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])] for name, value in words.items()]
     return shlex.join(["letgo", "evaluate", model, *(word for flag in flags for word in flag)])
 

@@ -25,7 +25,7 @@ class Workers(Protocol):
     """Those who do jobs: processes of this machine, or a cluster."""
 
     def free(self) -> bool:
-        """Whether another job can be handed out."""
+        """Return whether another job can be handed out."""
         ...
 
     def start(self, job: Job) -> None: ...
@@ -116,7 +116,7 @@ class Sweep:
 
 
 def line(cell: Cell, record: dict[str, Any]) -> str:
-    """A cell and its validity, for a reader."""
+    """Return a cell and its validity, for a reader."""
     score = record["validity"]
     if score["value"] is None:
         return f"{cell.title}: the sampler diverged, n={score['n']}"

@@ -44,6 +44,7 @@ class Evaluate(TypedDict, total=False):
     batch: Count
     sigma: Positive
     tau_start: Share
+    sigma_ahead: Positive
     variance: Positive
     soft_until: Share
     until_sure: bool
@@ -112,7 +113,7 @@ def _read(path: Path) -> Words:
         return values
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, nested without end
         raise LetgoError(f"{path} is not readable TOML ({error})") from None
 
 
@@ -177,7 +178,7 @@ def _check_measurement(words: Words, trained: bool) -> Words:
 
 
 def _title(words: Words, names: list[str]) -> str:
-    """The values of these names: words as they are, numbers after their name."""
+    """Return the values of these names: words as they are, numbers after their name."""
     parts = []
     for name in names:
         value = words.get(name)

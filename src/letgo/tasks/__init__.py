@@ -19,7 +19,7 @@ from letgo.tasks.task import Look, Problem, Task, random_masks
 
 GROUP = "letgo.tasks"  # the entry points of other packages, each a Task class under its task's name
 FIELDS = ("name", "cells", "symbols", "regimes")
-MOST_CELLS = 1_000_000
+MOST_CELLS, MOST_SYMBOLS = 1_000_000, 256  # a cell of training instances and of files is a byte
 SOURCE = "letgo.data.source:Source"
 
 
@@ -59,11 +59,13 @@ def get(name: str, **options: Any) -> Task:
     task = resolve(row.build)(**(row.options | options))
     if not 1 <= task.cells <= MOST_CELLS:
         raise LetgoError(f"{name} with {task.cells:,} cells; expected at most {MOST_CELLS:,}")
+    if not 1 <= task.symbols <= MOST_SYMBOLS:
+        raise LetgoError(f"{name} with {task.symbols:,} symbols; expected at most {MOST_SYMBOLS}")
     return task
 
 
 def find(name: str) -> Row | None:
-    """The row of a task; packages that are installed are asked only for names that are not known yet."""
+    """Return the row of a task; packages that are installed are asked only for names that are not known yet."""
     if name not in TASKS:
         for entry in metadata.entry_points(group=GROUP, name=name):
             try:
@@ -103,7 +105,7 @@ def load(place: str) -> str:
 
 
 def import_from(option: str, place: str) -> Any:
-    """What 'FILE.py:name' stands for; this runs the file. The option is what a fault names."""
+    """Return what 'FILE.py:name' stands for; this runs the file. The option is what a fault names."""
     path, _, name = place.rpartition(":")
     if not path and Path(place).is_file():
         raise LetgoError(f"{option} {place}: which name of that file? expected {place}:NAME")

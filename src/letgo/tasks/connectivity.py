@@ -96,11 +96,11 @@ class Connectivity(Task):
         return ["/".join("".join(map(str, row)) for row in b) for b in boards.unflatten(1, (n, n)).tolist()]
 
     def format_clues(self, problem: Problem) -> list[str]:
-        """The graphs themselves."""
+        """Return the graphs themselves."""
         return self.format(_adjacency(problem).flatten(1).long(), problem)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
-        """The board's matrix, '#' joined by an edge, '+' joined otherwise, '.' not; and its components."""
+        """Draw the board's matrix, '#' joined by an edge, '+' joined otherwise, '.' not; and its components."""
         edges = _adjacency(problem)
         joined = board.view_as(edges)
         marks = torch.where(joined > 0, 1 + (edges > 0).long(), 0)[0].tolist()
@@ -145,7 +145,7 @@ def reachability(adjacency: Adjacency) -> Bool[Tensor, "batch n n"]:
 
 
 def components(joined: Int[Tensor, "1 n n"]) -> list[list[int]]:
-    """The components of one matrix, nodes from 0 in ascending order; an entry in one direction is enough."""
+    """Return the components of one matrix, nodes from 0 in ascending order; an entry in one direction is enough."""
     reach = reachability((joined + joined.mT).float())[0]
     first = reach.int().argmax(dim=1)  # the first node that each node reaches stands for its component
     return [(first == node).nonzero().flatten().tolist() for node in first.unique()]

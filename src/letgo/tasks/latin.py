@@ -82,7 +82,7 @@ class Latin(Square):
 
 
 def all_squares(n: int) -> Symbols:
-    """Every Latin square of order n <= 5, in lexicographic order: 1, 2, 12, 576, 161280 (OEIS A002860)."""
+    """Return every Latin square of order n <= 5, in lexicographic order: 1, 2, 12, 576, 161280 (OEIS A002860)."""
     if not 1 <= n <= 5:
         raise LetgoError(f"all Latin squares of order {n}: only orders 1 to 5 are few enough to list")
     rows = np.array(list(permutations(range(n))))
@@ -128,7 +128,7 @@ def fill(
 
 
 def shuffle_class(squares: Squares, rng: np.random.Generator) -> Squares:
-    """A random member of each main class: permute rows, columns, symbols, and the roles of these three."""
+    """Return a random member of each main class: permute rows, columns, symbols, and the roles of these three."""
     count, n, _ = squares.shape
     row, column = (np.broadcast_to(axis, squares.shape) for axis in np.indices((n, n)))
     triples = np.stack([row, column, squares])  # a Latin square is n^2 triples (row, column, symbol)

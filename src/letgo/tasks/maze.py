@@ -93,7 +93,7 @@ class Maze(Task):
         }
 
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
-        """How many answers are shortest paths; puzzle lines have no answers."""
+        """Return how many answers are shortest paths; puzzle lines have no answers."""
         return {"shortest": int(path_length_optimal(problem.solution, problem).sum())} if solved(problem, self) else {}
 
     def sized(self, side: int) -> Maze:
@@ -108,7 +108,7 @@ class Maze(Task):
         return Look("Maze", self.size, self.size, CHARACTERS, "maze")
 
     def images(self, problem: Problem) -> Problem:
-        """Each maze under the square's 8 symmetries; the path's tie-break turns with it."""
+        """Return each maze under the square's 8 symmetries; the path's tie-break turns with it."""
         square = torch.arange(self.cells, device=problem.solution.device).view(self.size, self.size)
         turned = [torch.rot90(square, k) for k in range(4)]
         orders = torch.stack([*turned, *(grid.T for grid in turned)]).flatten(1)
@@ -141,11 +141,11 @@ class Maze(Task):
         return ["/".join("".join(CHARACTERS[cell] for cell in row) for row in grid) for grid in grids]
 
     def format_clues(self, problem: Problem) -> list[str]:
-        """The mazes themselves, without a path."""
+        """Return the mazes themselves, without a path."""
         return self.format(problem.solution.masked_fill(~problem.given, OPEN), problem)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
-        """The maze in a frame; open cells are blank."""
+        """Draw the maze in a frame; open cells are blank."""
         edge, text = "+" + "-" * self.size + "+", self.format(board, problem)[0]
         return "\n".join([edge, *(f"|{row}|" for row in text.replace(".", " ").split("/")), edge])
 
@@ -181,7 +181,7 @@ def far_pairs(layouts: Grid, min_length: int, rng: np.random.Generator) -> Int[T
 
 
 def one_cell(score: Moves, rng: np.random.Generator) -> Grid:
-    """A random one of the cells with the highest score."""
+    """Return a random one of the cells with the highest score."""
     flat = score.flatten(1)
     best = (flat + torch.from_numpy(rng.random(flat.shape))).argmax(1, keepdim=True)
     return torch.zeros_like(flat, dtype=torch.bool).scatter(1, best, True).view_as(score)

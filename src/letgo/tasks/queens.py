@@ -88,7 +88,7 @@ class Queens(Task):
         return ["".join(COLUMNS[column] for column in board) for board in boards.tolist()]
 
     def draw(self, board: Symbols, problem: Problem) -> str:
-        """A chess board, clues in brackets, stars around queens that attack each other: `[Q] . *Q*`."""
+        """Draw a chess board, clues in brackets, stars around queens that attack each other: `[Q] . *Q*`."""
         queens = framed("Q" * self.size, board, problem, self.violations(board, problem))
         rows = [[" . "] * self.size for _ in queens]
         for row, column, queen in zip(rows, board[0].tolist(), queens, strict=True):
@@ -105,7 +105,7 @@ def attacks(boards: Symbols) -> Bool[Tensor, "batch rows rows"]:
 
 
 def all_boards(n: int) -> Symbols:
-    """All solutions for n <= 14 queens, in lexicographic order (OEIS A000170); listed once per process."""
+    """Return all solutions for n <= 14 queens, in lexicographic order (OEIS A000170); listed once per process."""
     if not 1 <= n <= LISTED:
         raise LetgoError(f"all boards of {n} queens: only 1 to {LISTED} queens are few enough to list")
     return torch.from_numpy(_listed(n)).long()
@@ -124,7 +124,7 @@ def train_split(
 
 @cache
 def _split(name: str) -> UInt8[np.ndarray, "boards 14"]:
-    """The training boards; the rest in two halves, for validation and test."""
+    """Return the training boards; the rest in two halves, for validation and test."""
     train, rest = (boards.numpy().astype(np.uint8) for boards in train_split(LISTED, TRAINING))
     half = len(rest) // 2
     parts = {"train": train, "valid": rest[:half], "test": rest[half:]}

@@ -77,7 +77,7 @@ class Sudoku(Square):
         return random_masks(len(boards), self.cells, low, high, rng).to(boards.device)
 
     def clue_range(self, regime: str) -> tuple[int, int]:
-        """The fewest and the most clues of a regime (Table 2); a number is an exact count."""
+        """Return the fewest and the most clues of a regime (Table 2); a number is an exact count."""
         named = {"medium": (self._share(27), self._share(53)), "hard": (0, self._share(26))}
         return clue_range(regime, named, self.cells, (*self.regimes, "minimal", "train"))
 
@@ -113,7 +113,7 @@ class Sudoku(Square):
             return None
 
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
-        """How many of a random sample have exactly one solution."""
+        """Return how many of a random sample have exactly one solution."""
         if sample < 1:
             return {}
         chosen = np.random.default_rng(0).permutation(len(problem))[:sample]

@@ -42,7 +42,7 @@ class Triples:
 
 @lru_cache(maxsize=1)
 def triples() -> Triples:
-    """Every table of the search, from the nine digits alone."""
+    """Return every table of the search, from the nine digits alone."""
     sets = np.array([order for parts in _partitions() for order in permutations(parts)])
     meets = sets[::6, None, :, None] & sets[None, ::6, None, :]
     # Three triples that share at most one digit each with a triple share exactly one.
@@ -100,7 +100,7 @@ def _round_of_large(rng: np.random.Generator) -> Array:
 
 
 def _attempt(rng: np.random.Generator) -> tuple[Array, Array]:
-    """The row and column triples of every box, (boards, 3, 3) each, where one of ROUND attempts succeeded."""
+    """Return the row and column triples of every box, (boards, 3, 3) each, where one of ROUND attempts succeeded."""
     table = triples()
     rows, columns = np.zeros((2, ROUND, 3, 3), np.int64)  # the first box is the digits in order ...
     columns[:, 0, 0] = 6 * _index_of_columns(table)  # ... until they are renamed at the end
@@ -120,7 +120,7 @@ def _attempt(rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _index_of_columns(table: Triples) -> int:
-    """The partition 036 | 147 | 258."""
+    """Return the partition 036 | 147 | 258."""
     return int(np.flatnonzero((table.sets[::6] == np.array([0o111, 0o222, 0o444])).all(axis=1))[0])
 
 
@@ -133,7 +133,7 @@ def _pick(passing: Array, j: Array) -> tuple[Array, Array]:
 
 
 def _fill(rows: Array, columns: Array) -> Array:
-    """The one board with these row and column triples, (boards, 9, 9)."""
+    """Return the one board with these row and column triples, (boards, 9, 9)."""
     digit = np.zeros(512, np.uint8)
     digit[1 << np.arange(9)] = np.arange(9)
     sets = triples().sets

@@ -31,7 +31,7 @@ _BIT_COUNT = np.array([i.bit_count() for i in range(1 << 16)], np.uint8)
 
 
 def completions(problem: Problem, cap: int, seconds: float = math.inf) -> Symbols:
-    """The solutions of one puzzle (a batch of 1), each once, at most `cap` of them.
+    """Return the solutions of one puzzle (a batch of 1), each once, at most `cap` of them.
 
     A search that takes longer than `seconds` ends in a TimeoutError.
     """
@@ -42,7 +42,7 @@ def completions(problem: Problem, cap: int, seconds: float = math.inf) -> Symbol
 
 
 def count_solutions(problem: Problem, cap: int = 2) -> Counts:
-    """How many solutions every puzzle has, counted up to `cap`."""
+    """Return how many solutions every puzzle has, counted up to `cap`."""
     sets, counts = candidates(problem), np.zeros(len(problem), np.int64)
     for part in _parts(len(sets)):
         owners, _ = search(sets[part], cap)
@@ -66,7 +66,7 @@ def solve(problem: Problem) -> tuple[Symbols, PerBoard]:
 
 
 def all_boards(box: int = 2) -> Symbols:
-    """Every complete board: 288 for 4x4. Larger boards are too many."""
+    """Return every complete board: 288 for 4x4. Larger boards are too many."""
     if box != 2:
         raise LetgoError(f"cannot list all boards with boxes of side {box}; only box = 2 (4x4) has few enough")
     blank = Problem(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, 16, dtype=torch.bool))
@@ -168,7 +168,7 @@ def _seen_from_cells(per_unit: Array, box: int) -> Array:
 
 
 def _split(nodes: Array, rng: np.random.Generator | None) -> tuple[Array, Array]:
-    """Each node twice: with one candidate of its narrowest open cell, and without that candidate."""
+    """Return each node twice: with one candidate of its narrowest open cell, and without that candidate."""
     each = np.arange(nodes.shape[1])
     sizes = _BIT_COUNT[nodes]
     cell = np.where(sizes < 2, 99, sizes).argmin(axis=0)

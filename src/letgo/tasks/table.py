@@ -97,7 +97,7 @@ class Table(Task):
         return Look("Table", rows, columns, self.values, separator=self.separator, example=blank)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """All cells of a row that the check refuses; without a check nothing is known, and nothing is broken."""
+        """Return all cells of a row that the check refuses; without a check nothing is known, and nothing is broken."""
         if not self.valid or not len(boards):
             return torch.zeros_like(boards, dtype=torch.bool)
         name = self.valid.rpartition(":")[2]
@@ -114,7 +114,7 @@ class Table(Task):
             raise LetgoError(f"{self.valid} fails on the row {shown}: {type(fault).__name__}: {fault}") from fault
 
     def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
-        """How often a completion is the very row that was held out, and how many open cells agree with it."""
+        """Return how often a completion is the very row that was held out, and how many open cells agree with it."""
         same, hidden = tries[0] == problem.solution, ~problem.given
         return {
             "exact": Column.of("rate", same.all(1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ class Task(ABC):
 
     @property
     def has_rules(self) -> bool:
-        """Whether `broken` can tell a wrong board; of rows without rules nothing is known."""
+        """Return whether `broken` can tell a wrong board; of rows without rules nothing is known."""
         return True
 
     def checked_by(self, place: str) -> Task:
@@ -96,7 +97,7 @@ class Task(ABC):
 
     @abstractmethod
     def parse(self, text: str) -> Problem:
-        """One instance from its one-line text; raises LetgoError saying what is wrong and what was expected."""
+        """Return one instance from its one-line text; raises LetgoError saying what is wrong and what was expected."""
 
     @abstractmethod
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
@@ -142,7 +143,7 @@ class Task(ABC):
         return broken | changed_clues(boards, problem) | ~legal
 
     def draw(self, board: Symbols, problem: Problem) -> str:
-        """One board (batch of 1) as a picture of several lines for a terminal."""
+        """Draw one board (batch of 1) as a picture of several lines for a terminal."""
         return self.format(board, problem)[0]
 
     def without_comment(self, line: str) -> str:
@@ -150,11 +151,11 @@ class Task(ABC):
         return line.partition("#")[0].strip()
 
     def cells_of(self, line: str) -> str:
-        """What a line holds of a puzzle that is written as a grid; '' for a border."""
+        """Return what a line holds of a puzzle that is written as a grid; '' for a border."""
         return line
 
     def images(self, problem: Problem) -> Problem:
-        """Every instance under each symmetry of the task, itself among them (`--symmetries`)."""
+        """Return every instance under each symmetry of the task, itself among them (`--symmetries`)."""
         raise LetgoError(f"{self.name} knows no symmetries to train on; leave --symmetries out")
 
     def random_images(self, boards: Symbols, given: CellMask) -> tuple[Symbols, CellMask]:
@@ -162,11 +163,11 @@ class Task(ABC):
         raise LetgoError(f"{self.name} draws no symmetries; its `images` are all there are")
 
     def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> Mapping[str, Column]:
-        """What only this task is measured by: a row for each instance; `tries` are the boards of each pass."""
+        """Return what only this task is measured by: a row for each instance; `tries` are the boards of each pass."""
         return {}
 
     def facts(self, problem: Problem, sample: int) -> dict[str, Any]:
-        """What `letgo data check` tells of this task's instances alone, the slow part of it from a sample."""
+        """Return what `letgo data check` tells of this task's instances alone, the slow part of it from a sample."""
         return {}
 
     def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
@@ -181,27 +182,34 @@ class Task(ABC):
         return None
 
     def sized(self, side: int) -> Task:
-        """The same task on a board of another side."""
+        """Return the same task on a board of another side."""
         if not is_dataclass(self) or "size" not in {f.name for f in fields(self)}:
             raise LetgoError(f"--size {side}: {self.name} has one size only; leave --size out")
         return replace(self, size=side)  # pyright: ignore[reportArgumentType]
 
     @property
     def look(self) -> Look:
-        """A square board where the cells fill one, else a single row."""
+        """Return a square board where the cells fill one, else a single row."""
         side = isqrt(self.cells)
         rows, columns = (side, side) if side**2 == self.cells else (1, self.cells)
-        return Look(self.name.capitalize(), rows, columns, self._letters())
+        letters, separator = self._letters()
+        return Look(self.name.capitalize(), rows, columns, letters, separator=separator)
 
-    def _letters(self) -> list[str]:
-        """How each symbol is written, found by writing a board that holds nothing else."""
+    def _letters(self) -> tuple[list[str], str]:
+        """How each symbol is written and what stands between two, found by writing boards of one symbol alone."""
         boards = torch.arange(self.symbols)[:, None].expand(-1, self.cells)
         lines = self.format(boards, Problem(boards, torch.zeros_like(boards, dtype=torch.bool)))
-        return [line[0] if len(line) == self.cells else "?" for line in lines]
+        if all(len(line) == self.cells for line in lines):
+            return [line[0] for line in lines], ""
+        words = [re.findall(r"\w+", line) for line in lines]
+        if all(len(each) == self.cells and len({*each}) == 1 for each in words):
+            between = re.findall(r"\W+", lines[0].strip())
+            return [each[0] for each in words], between[0] if len({*between}) == 1 else ""
+        return [str(symbol) for symbol in range(self.symbols)], ""
 
 
 def identities(problem: Problem) -> Int[Tensor, "batch"]:
-    """A puzzle's own number, 32 bits: its noise, so its answer, is the same wherever it stands in a list."""
+    """Return a puzzle's own number, 32 bits: its noise, so its answer, is the same wherever it stands in a list."""
     clues = torch.where(problem.given, problem.solution, -1).to("cpu", torch.int64)
     context = torch.empty(len(clues), 0) if problem.context is None else problem.context.cpu().float()
     rows = zip(clues.numpy(), context.numpy(), strict=True)
@@ -209,7 +217,7 @@ def identities(problem: Problem) -> Int[Tensor, "batch"]:
 
 
 def solved(problem: Problem, task: Task) -> bool:
-    """Whether the answers came with the puzzles."""
+    """Return whether the answers came with the puzzles."""
     return bool(task.validate(problem.solution, problem).all())
 
 

@@ -48,7 +48,7 @@ def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = ""
 
 @lru_cache
 def _codes(letters: str) -> dict[str, int]:
-    """What a character stands for: a symbol's number, or -1 for a blank."""
+    """Return what a character stands for: a symbol's number, or -1 for a blank."""
     forms = {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
     return dict.fromkeys(BLANKS, -1) | forms
 
@@ -115,7 +115,7 @@ class Square(Task):
         return problem
 
     def hint(self, text: str) -> str:
-        """What a fault adds for this text."""
+        """Return what a fault adds for this text."""
         return ""
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,20 +11,14 @@ from typing import Any
 
 from letgo.data.files import write_atomically
 from letgo.errors import LetgoError
-from letgo.runs import Run
+from letgo.runs import Run, read_log
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 320, 56, 36, 24, 16
 COLOURS = ("#1f5fa8", "#c2571a", "#2e7d4f", "#7a4fa3")
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl."""
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
-
-
 def write_csv(folder: Path) -> Path:
-    """The whole log as metrics.csv, a column for each loss."""
+    """Write the whole log as metrics.csv, a column for each loss."""
     rows, text = read_log(folder), io.StringIO()
     writer = csv.DictWriter(
         text, rows[0].keys() if rows else ["step", "loss"], lineterminator="\n", extrasaction="ignore"
@@ -56,10 +49,10 @@ def tensorboard_log() -> Callable[[Run, int, dict[str, float]], None]:
 
 
 def draw_losses(folder: Path) -> Path | None:
-    """The losses by step, on a log scale, as loss.svg; nothing where fewer than two lines were logged."""
+    """Draw the losses by step, on a log scale, as loss.svg; nothing where fewer than two lines were logged."""
     rows = read_log(folder)
     names = [name for name in (rows[0] if rows else ()) if name not in ("step", "steps_per_second")]
-    points = {name: [(row["step"], row[name]) for row in rows if row.get(name, 0) > 0] for name in names}
+    points = {name: [(row["step"], row[name]) for row in rows if 0 < row.get(name, 0) < math.inf] for name in names}
     points = {name: line for name, line in points.items() if len(line) > 1}
     if not points:
         return None

@@ -47,7 +47,7 @@ class TrainingData:
             assert all(len(p) == count for p in problems), "stacked models have equally many instances"
             starts = torch.arange(0, count * len(problems), count, device=device)
         whole = Problem.cat(list(problems)) if len(problems) > 1 else problems[0]
-        context = None if whole.context is None else whole.context.to(device, torch.uint8)
+        context = None if whole.context is None else compact(whole.context).to(device)
         given = whole.given.to(device) if masks == "data" else None
         return TrainingData(whole.solution.to(device, torch.uint8), given, context, starts, image)
 
@@ -66,10 +66,16 @@ class TrainingData:
         return boards, given, None if self.context is None else self.context[index].float()
 
 
+def compact(context: Tensor) -> Tensor:
+    """The context as bytes, where they hold it exactly: adjacencies are 0/1 floats."""
+    small = context.clamp(0, 255).to(torch.uint8)
+    return small if torch.equal(small.to(context.dtype), context) else context
+
+
 def fingerprint(problem: Problem) -> int:
     """Hash the training instances to 32 bits, whatever file they came from."""
     parts = [problem.solution.to(torch.uint8), problem.given]
-    parts += [] if problem.context is None else [problem.context.to(torch.uint8)]
+    parts += [] if problem.context is None else [compact(problem.context)]
     total = 0
     for part in parts:
         total = zlib.crc32(part.cpu().numpy().tobytes(), total)

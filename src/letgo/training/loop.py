@@ -168,7 +168,7 @@ class Loop:
         return None if trainer.steps_done >= until else self.team.most(caught[0] if caught else 0)
 
     def loss(self) -> float:
-        """The mean loss since the last line of the log, over all models; right after it that line's."""
+        """Return the mean loss since the last line of the log, over all models; right after it that line's."""
         sums, taken = self.trainer.loss_sum.get("loss"), [self.trainer.steps_done - n for n in self.trainer.logged]
         if sums is None or not all(taken):
             return self.last_loss

@@ -91,8 +91,7 @@ def table_report(solver: Solver, data: str, seed: int = 0) -> dict[str, Any]:
 
     `chance` fills open cells with each column's own frequencies, independently: what a table knows without its rules.
     """
-    source = source_of(solver.task, data)
-    assert isinstance(source, TableRows)
+    source = TableRows(solver.task, data)
     rule = solver.best_rule
     held = source.draw("test", None, min(MEASURED, len(source.split("test"))), seed)
     boards = solver.draw(held, solver.sampler(rule), seed)

@@ -120,7 +120,7 @@ def train(
             say(f"no time left for seed {', '.join(waiting)}. To go on: {command}")
             break
         options = Options(left, KEEP if keep is None else keep, progress, log_every, fast, watch, on_log, files, team)
-        members = train_runs(config, partial(_instances, config, data, [*group]), group, where, options, compare)
+        members = train_runs(config, partial(_instances, config, data, say, [*group]), group, where, options, compare)
         runs += members
         first, place = members[0], out if stacked else members[0].folder
         if first.stopped_by != "done":
@@ -152,9 +152,13 @@ def _with_digits(
     return replace(config, codec_options=options), files
 
 
-def _instances(config: Config, data: str | Problem | None, seeds: Sequence[int]) -> Problems:
+def _instances(
+    config: Config, data: str | Problem | None, say: Callable[[str], None], seeds: Sequence[int]
+) -> Problems:
     """Return one set where all seeds learn from the same, else one for each."""
     sets = [training_instances(replace(config, seed=seed), data) for seed in seeds]
+    if sets[0].context is not None and not getattr(config.build_model(), "sees_context", True):
+        say(f"network '{config.network}' is not told what comes beside the clues; nlm is, where cells are pairs")
     return sets[0] if len({fingerprint(each) for each in sets}) == 1 else sets
 
 

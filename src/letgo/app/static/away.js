@@ -55,7 +55,7 @@ export function takeAway(on, boards, step) {
   on("copy-board", () => copy(boardText(state.run), "The solution is on the clipboard."));
   on("copy-command", () => copy(asCommand(state.setting, steps()), "The command is on the clipboard.", asCommand(state.setting, steps())));
   on("copy-python", () => copy(asPython(state.setting, steps()), "The Python is on the clipboard."));
-  on("save-page", () => saved(() => replay(state.run), ".html", "Saved: one file that plays anywhere."));
+  on("save-page", () => saved(() => replay(state.run, state.check), ".html", "Saved: one file that plays anywhere."));
   on("save-gif", () => saved(() => film("gif"), ".gif", "Saved; it plays nearly everywhere."));
   on("save-animation", () => saved(() => film("png"), ".png", "Saved; any browser plays it."));
   on("save-json", () => saved(asJson, ".json", "Saved."));

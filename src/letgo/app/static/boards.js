@@ -1,7 +1,7 @@
 // Boards of every task. A board has `svg`, `draw(frame, view, more)` and `rows(frame, view)`, its content in words.
 // A frame is one of Run's: x and p (symbols), xc and pc (certainty), xbad and pbad (cells that break a rule), since (the
-// step from which the proposal has held its symbol); null is the puzzle. `more` has the run's steps, the cell that is
-// followed, and in the view of pencil marks the probabilities of this step.
+// step from which the proposal has held its symbol); null is the puzzle. `more` has the run's steps, the cells to be framed
+// (`cell` is followed, `kept` and `stuck` are why a board failed), and in the view of pencil marks this step's probabilities.
 
 import { dress, el, say } from "./svg.js";
 import { layout } from "./graph-layout.js";
@@ -24,12 +24,20 @@ function look(frame, view, i, more) {
   return `c${sure} t${ground}${frame[key + "bad"][i] ? " bad" : ""}${flash ? " flash" : ""}`;
 }
 
-/** The puzzle's text cut into cells. */
-export const cut = (model, puzzle) => (model.separator ? puzzle.split(model.separator) : Array.from(puzzle));
+/** Whether the puzzle's text is no board: all cells are open, and the network is told the text beside them. */
+export const told = (model) => model.kind === "grid" && Boolean(model.context);
+
+/** The puzzle's text cut into cells; white space between some of them is none. */
+export function cut(model, puzzle) {
+  if (model.separator) return puzzle.split(model.separator);
+  const all = Array.from(puzzle);
+  return all.length > model.cells ? all.filter((c) => c.trim()) : all;
+}
 
 /** The puzzle's text as one entry per cell: a symbol's index, or null where it is open. */
 export function clues(model, puzzle) {
   if (model.kind === "graph") return null;
+  if (told(model)) return Array(model.cells).fill(null);
   const flat = model.kind === "maze" ? puzzle.replaceAll("/", "") : puzzle;
   const forms = model.kind === "maze" ? (c) => [c] : (c) => [c, c.toUpperCase(), c.toLowerCase()];
   return cut(model, flat).map((c) => {
@@ -50,11 +58,19 @@ function canvas(width, height = width) {
   return el("svg", { viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "img" });
 }
 
-/** Shows the frame around the cell that is followed, at the place that `at` says; hides it where there is none. */
-function pointTo(frame, cell, at) {
-  frame.setAttribute("display", cell == null ? "none" : "inline");
-  if (cell != null) frame.setAttribute("transform", `translate(${at(cell).join(" ")})`);
+/** Frames around the cell that was kept, the one that is stuck and the one that is followed; `put` moves one to a cell. */
+function makeFrames(svg, name, attributes, put) {
+  const frames = Object.entries({ kept: "kept", stuck: "stuck", cell: "follow" }).map(([of, role]) => [of, el(name, { class: role, ...attributes }, svg)]);
+  return (more) => {
+    for (const [of, node] of frames) {
+      const cell = more?.[of] ?? null;
+      node.setAttribute("display", cell === null ? "none" : "inline");
+      if (cell !== null) put(node, cell);
+    }
+  };
 }
+
+const moved = (at) => (node, cell) => node.setAttribute("transform", `translate(${at(cell).join(" ")})`);
 
 const MARGIN = 3; // pixels beside a cell's picture, for its symbol
 let pictures = 0;
@@ -96,7 +112,7 @@ function gridBoard(model, puzzle) {
   });
   const paint = model.image ? pictureLayer(svg, model, unit) : () => {};
   let pictured = false;
-  const follow = el("rect", { class: "follow", width: unit - 4, height: unit - 4 }, svg);
+  const point = makeFrames(svg, "rect", { width: unit - 4, height: unit - 4 }, moved((cell) => [(cell % columns) * unit + 2, Math.floor(cell / columns) * unit + 2]));
   const every = (count, step, line) => Array.from({ length: count / step + 1 }, (_, k) => line(k * step * unit)).join("");
   const lines = (across, down) => every(columns, across, (x) => `M${x} 0V${height * unit}`) + every(height, down, (y) => `M0 ${y}H${columns * unit}`);
   el("path", { class: "thin", d: lines(1, 1) }, svg);
@@ -115,7 +131,7 @@ function gridBoard(model, puzzle) {
     });
   }
   function draw(frame, view, more) {
-    const key = shown(view), { cell: followed, marked = [] } = more ?? {};
+    const key = shown(view), { marked = [] } = more ?? {};
     cells.forEach((cell, i) => {
       const { group, symbol, ghost, hatch } = cell, clue = given[i] ?? null, hidden = isMasked(model, frame, key, i);
       hatch.setAttribute("display", hidden ? "inline" : "none");
@@ -141,7 +157,7 @@ function gridBoard(model, puzzle) {
       for (const { symbol } of cells) for (const [name, middle] of [["x", unit / 2], ["y", unit / 2 + 1]]) symbol.setAttribute(name, pictured ? unit - 6 : middle);
       svg.classList.toggle("pictured", pictured);
     }
-    pointTo(follow, followed, (cell) => [(cell % columns) * unit + 2, Math.floor(cell / columns) * unit + 2]);
+    point(more);
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : given;
@@ -160,7 +176,7 @@ function queensBoard(model, puzzle) {
     el("rect", { class: `square ${(r + c) % 2 ? "dark" : "light"}`, x: c * unit, y: r * unit, width: unit, height: unit }, svg);
   }
   el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
-  const follow = el("rect", { class: "follow", x: 2, y: 2, width: side * unit - 4, height: unit - 4 }, svg); // a cell is a row
+  const point = makeFrames(svg, "rect", { x: 2, y: 2, width: side * unit - 4, height: unit - 4 }, moved((row) => [0, row * unit])); // a cell is a row
   const attacks = el("path", { class: "attack" }, svg);
   const queens = Array.from({ length: side }, (_, row) => {
     const group = el("g", {}, svg), ghost = el("g", {}, svg);
@@ -195,7 +211,7 @@ function queensBoard(model, puzzle) {
       const bad = (frame ? frame[key + "bad"][row] : more?.marked?.includes(row)) ? " bad" : "";
       dress(group, `queen ${clue !== null ? "clue" + bad : frame ? look(frame, view, row, more) : ""}`);
     });
-    pointTo(follow, more?.cell, (row) => [0, row * unit]);
+    point(more);
   }
   const rows = (frame, view) => (frame ? frame[shown(view)] : given).map((c, r) =>
     `row ${r + 1}: ${c === null ? "no queen" : "queen at " + (model.letters[c] ?? "?")}`);
@@ -217,7 +233,7 @@ function mazeBoard(model, puzzle) {
     return { way, dot, end };
   });
   el("rect", { class: "thick", width: side * unit, height: side * unit }, svg);
-  const follow = el("rect", { class: "follow", x: -2, y: -2, width: unit + 4, height: unit + 4 }, svg);
+  const point = makeFrames(svg, "rect", { x: -2, y: -2, width: unit + 4, height: unit + 4 }, moved((cell) => [(cell % side) * unit, Math.floor(cell / side) * unit]));
   function draw(frame, view, more) {
     const key = shown(view);
     cells.forEach((cell, i) => {
@@ -227,7 +243,7 @@ function mazeBoard(model, puzzle) {
       dress(cell.way, `way${symbol === WAY ? " on" : symbol !== 1 ? " odd" : ""} ${frame ? look(frame, view, i, more) : ""}`);
       dress(cell.dot, view === "both" && frame && frame.p[i] === WAY ? "dot on" : "dot");
     });
-    pointTo(follow, more?.cell, (cell) => [(cell % side) * unit, Math.floor(cell / side) * unit]);
+    point(more);
   }
   function rows(frame, view) {
     const symbols = frame ? frame[shown(view)] : given;
@@ -264,7 +280,11 @@ function graphBoard(model, puzzle) {
     echoes.push([i, j, line(i, j, "echo", svg)]);
   }
   for (let i = 0; i < n; i++) for (let j = i + 1; j < n; j++) if (edges[i][j] === "1") line(i, j, "edge", svg);
-  const follow = el("path", { class: "follow" }, svg);
+  const ring = ([x, y]) => `M${x - 20} ${y}a20 20 0 1 0 40 0a20 20 0 1 0 -40 0`;
+  const point = makeFrames(svg, "path", {}, (node, cell) => {
+    const ends = [points[Math.floor(cell / n)], points[cell % n]];
+    node.setAttribute("d", `${ends.map(ring).join("")}M${ends[0].join(" ")}L${ends[1].join(" ")}`);
+  });
   const nodes = points.map(([x, y], i) => {
     const node = el("g", { class: "node", transform: `translate(${x} ${y})` }, svg);
     el("circle", { r: 15 }, node);
@@ -284,8 +304,7 @@ function graphBoard(model, puzzle) {
       dress(node, `pair${joined(frame[key], i, j) ? " on" : ""} ${ink}${bad ? " bad" : ""}${flash}`);
     }
     for (const [i, j, node] of echoes) dress(node, frame && view === "both" && joined(frame.p, i, j) ? "echo on" : "echo");
-    const ring = ([x, y]) => `M${x - 20} ${y}a20 20 0 1 0 40 0a20 20 0 1 0 -40 0`, ends = more?.cell == null ? [] : [points[Math.floor(more.cell / n)], points[more.cell % n]];
-    follow.setAttribute("d", ends.length ? `${ends.map(ring).join("")}M${ends[0].join(" ")}L${ends[1].join(" ")}` : "");
+    point(more);
     nodes.forEach((node, i) => dress(node, `node k${own[i] % 8}${frame && frame[key + "bad"][i * n + i] ? " bad" : ""}`));
   }
   function rows(frame, view) {

@@ -1,6 +1,6 @@
 // The puzzle, to be edited by pointer and by keyboard. The puzzle's text is the only state.
 
-import { clues, cut, makeBoard } from "./boards.js";
+import { clues, cut, makeBoard, told } from "./boards.js";
 import { el } from "./svg.js";
 
 const HELP = {
@@ -16,13 +16,13 @@ export const help = (model) => HELP[model.kind];
 /** What someone pasted, as the one line that the server reads. */
 export function tidy(model, text) {
   if (model.kind === "maze" || model.kind === "graph") return text.trim().split(/\s*[\n/]\s*/).join("/");
-  return model.separator ? text.trim() : text.replace(/\s+/g, "");
+  return model.separator || told(model) ? text.trim() : text.replace(/\s+/g, "");
 }
 
 export function blank(model, puzzle) {
   if (model.kind === "graph") return puzzle.replaceAll("1", "0");
   if (model.kind === "maze") return puzzle.replace(/[#o]/g, ".");
-  return Array(model.cells).fill(".").join(model.separator);
+  return told(model) ? puzzle : Array(model.cells).fill(model.blank ?? ".").join(model.separator);
 }
 
 /** Can this text be drawn at all? */
@@ -30,13 +30,13 @@ export function drawable(model, puzzle) {
   const rows = puzzle.split("/");
   if (model.kind === "graph") return rows.length > 1 && rows.every((row) => row.length === rows.length);
   if (model.kind === "maze") return puzzle.replaceAll("/", "").length === model.cells;
-  return cut(model, puzzle).length === model.cells;
+  return told(model) || cut(model, puzzle).length === model.cells;
 }
 
 /** The text, cut or filled up so that it can be drawn: what is there so far stays in sight. */
 export function drawn(model, puzzle) {
   if (drawable(model, puzzle)) return puzzle;
-  const filled = (list, length) => Array.from({ length }, (_, i) => list[i] ?? ".");
+  const filled = (list, length) => Array.from({ length }, (_, i) => list[i] ?? ((model.kind === "grid" && model.blank) || "."));
   if (model.kind === "graph") {
     const rows = puzzle.split("/"), n = rows.length > 1 ? Math.min(rows.length, 32) : model.side, one = (i, j) => rows[i]?.[j] === "1";
     return Array.from({ length: n }, (_, i) => Array.from({ length: n }, (_, j) => (i !== j && (one(i, j) || one(j, i)) ? "1" : "0")).join("")).join("/");
@@ -57,10 +57,11 @@ const EDITS = {
   grid(model, puzzle, i, key) {
     const put = (text) => cut(model, puzzle).map((old, j) => (j === i ? text : old)).join(model.separator);
     if (key === "Click") return puzzle;
+    if (told(model)) return null;
     const typed = (text) => (key.length === 1 ? text.slice(0, 1).toLowerCase() === key.toLowerCase() : text === key);
     const letter = Array.from(model.letters).find(typed);
     if (letter !== undefined) return put(letter);
-    return ["Backspace", "Delete", "0", ".", " "].includes(key) ? put(".") : null;
+    return ["Backspace", "Delete", "0", ".", " "].includes(key) ? put(model.blank ?? ".") : null;
   },
   queens(model, puzzle, i, key) {
     const row = Math.floor(i / model.side), letter = model.letters[i % model.side];

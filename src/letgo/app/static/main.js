@@ -14,8 +14,9 @@ import { makeSpark } from "./spark.js";
 import { Until } from "./sure.js";
 import { card, state } from "./state.js";
 import * as story from "./story.js";
+import { say } from "./svg.js";
 import { Tour } from "./tour.js";
-import { broken, measured, question, sideName, verdict } from "./words.js";
+import { broken, lasting, many, measured, question, sideName, telling, verdict } from "./words.js";
 
 const SIDES = [0, 1], CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const page = { examples: [], boards: [], drawn: null, sparks: [], check: null, version: 0, models: new Map(), recording: null, wanted: null, arrived: null };
@@ -119,7 +120,7 @@ function renderRun() {
   else if (run.recorded) status(`Recorded, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are loading."}`);
   else status({
     waiting: "Waiting for a place …", sampling: `Sampling: step ${run.reached} of ${run.steps}`,
-    done: `Sampled ${run.steps} steps with each rule.`, stopped: `Stopped after ${run.reached} of ${run.steps} steps.`,
+    done: `Sampled ${many(run.steps, "step")} with each rule.`, stopped: `Stopped after ${run.reached} of ${many(run.steps, "step")}.`,
   }[run.state]);
   showStep(player.step, player.playing);
   renderCell();
@@ -132,11 +133,10 @@ function renderRace() {
   byId("race").textContent = live ? "Stop the race" : "Start the race";
   byId("race-progress").value = race?.share ?? 0;
   byId("race-status").textContent = race?.words ?? "";
-  for (const i of SIDES) byId(`share-${i}`).textContent = race?.told(i) ?? "";
   const names = SIDES.map((i) => sideName(state.setting, i)), told = race && SIDES.map((i) => race.told(i));
   const example = page.examples.find((one) => exampleKey(one) === runKey({ ...state.setting, seed: one.seed }, state.models));
   byId("measured").textContent = page.examples.length ? measured(example, names) : "\u00a0"; // its lines are kept free until they come
-  if (document.activeElement !== byId("chosen")) byId("chosen").value = example?.title ?? "";
+  if (document.activeElement !== byId("chosen")) byId("chosen").value = state.ready ? (example?.title ?? "") : "";
   byId("race-vary").value = state.setting.vary;
   byId("question").textContent = question(state.setting);
   byId("answer").textContent = told?.every(Boolean) ? `${names[0]} ${told[0]}; ${names[1]} ${told[1]}.` : state.setting.sure ? "It looks at its own board again. Below that, as for every model: two samplers, side by side." : "Run shows one seed; the race below shows how often each side ends in a valid board.";
@@ -152,7 +152,7 @@ function exampleKey({ model, puzzle, sides, seed }) {
 function renderCost() {
   const count = Number(byId("race-count").value) || 0, last = state.run?.verdicts, calls = SIDES.reduce((sum, i) => sum + count * steps() * (state.setting.sides[i].rule === "heun" ? 2 : 1), 0);
   const seconds = last?.every(Boolean) && !state.run.recorded ? count * last.reduce((sum, v) => sum + v.seconds, 0) : null;
-  byId("race-cost").textContent = `${2 * count} boards, ${calls.toLocaleString("en")} network calls${seconds === null ? "" : `: about ${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s at the pace of the last run`}.`;
+  byId("race-cost").textContent = `${2 * count} boards, ${calls.toLocaleString("en")} network calls${seconds === null ? "" : `: about ${lasting(seconds)} at the pace of the last run`}.`;
 }
 
 // ---- the puzzle
@@ -290,6 +290,9 @@ function showStep(step, playing) {
   for (const id of ["first", "back", "play", "forward", "last", ...["page", "gif", "animation", "json", "png", "frame"].map((name) => `save-${name}`)]) byId(id).disabled = !run?.reached;
   byId("copy-board").disabled = run?.state !== "done" || !run.verdicts.some((v) => v?.valid);
   byId("tour-start").disabled = run?.state !== "done";
+  const told = setting.sure ? {} : run?.reached ? telling(run, step, state.check) : { text: "\u00a0" };
+  byId("why").className = told.bad ? "bad" : "";
+  say(byId("why"), told.text ?? "");
   for (const i of SIDES) showSide(i, step, playing);
   const ended = run?.state === "done" && player.arrived;
   for (const i of SIDES) showVerdict(i, ended);
@@ -300,9 +303,13 @@ function showSide(i, step, playing) {
   const board = page.boards[i], { run, setting } = state, chosen = card(), frames = run?.frames[i] ?? [];
   if (!board) return;
   const frame = frames[step - 1] ?? null, name = `${shown(setting.view)}count`;
-  board.draw(frame, setting.view, { steps: run?.steps, cell: tour.cell ?? state.cell, chances: run?.chances?.[i][step - 1] });
-  const minds = frame ? `${frame.minds} changes of mind` : "";
-  byId(`now-${i}`).textContent = frame ? `${broken(chosen, frame[name])} · ${minds}` : run ? "the puzzle, before the first step" : "\u00a0";
+  const { kept, stuck } = run?.marks(i) ?? {};
+  board.draw(frame, setting.view, { steps: run?.steps, cell: tour.cell ?? state.cell, chances: run?.chances?.[i][step - 1],
+    kept: kept && step >= kept.since ? kept.cell : null, stuck: step === run?.steps ? stuck : null });
+  const [breaks, minds] = byId(`now-${i}`).children;
+  breaks.classList.toggle("good", frame?.[name] === 0);
+  say(breaks, frame ? broken(chosen, frame[name]) : run ? "the puzzle, before the first step" : "\u00a0");
+  say(minds, frame ? many(frame.minds, "change").replace(/$/, " of mind") : "");
   board.svg.setAttribute("aria-label", `${sideName(setting, i)}, ${frame ? `step ${step}, ${broken(chosen, frame[name])}` : "the puzzle"}`);
   if (!playing) board.words.textContent = board.rows(frame, setting.view).join("; ");
   page.sparks[i].draw(frames.slice(0, player.arrived ? undefined : step), run?.steps ?? 1, name, run?.highest(name) ?? 1, run?.highest("changes") ?? 1);
@@ -444,7 +451,7 @@ function chooseExample(title) {
   change({ model, ...(chosen.masked !== card().masked && { view: null }), puzzle: puzzle ?? chosen.example.puzzle, sides, seed, steps: null, vary: "seeds", race: null });
   byId("seed").value = seed;
   byId("steps").value = steps();
-  if (byId("stage").getBoundingClientRect().bottom < 300) byId("stage").scrollIntoView(); // where the form stands below the boards
+  if (byId("stage").getBoundingClientRect().bottom < 300) byId("question").scrollIntoView(); // where the form stands below the boards
   if (!sure) return start();
   until.start(sure);
   byId("until").scrollIntoView({ block: "nearest" });

@@ -1,6 +1,6 @@
 // One run: two sides, their frames and verdicts, and what they say of the network's mind. It knows no page.
 
-const ILLEGAL = 99;
+const ILLEGAL = 99, WAY = 4;
 
 /** One character per cell: a symbol, or a certainty from 0 to 35. */
 const digits = (text) => Array.from(text, (c) => (c === "?" ? ILLEGAL : parseInt(c, 36)));
@@ -33,6 +33,7 @@ export class Run {
     this.recorded = false;
     this.probabilities = null;
     this.most = { xcount: 0, pcount: 0, changes: 0 };
+    this.pointed = [null, null];
   }
 
   take(name, data) {
@@ -53,6 +54,24 @@ export class Run {
   /** The largest value of a curve, over both sides: they share a scale. */
   highest(name) {
     return Math.max(1, this.most[name]);
+  }
+
+  /** What a broken board is pointed at with: the cell that was kept, since when, and the one that it leaves nothing to be. */
+  marks(side) {
+    if (!this.verdicts[side]) return {};
+    this.pointed[side] ??= (() => { const pair = this.pair(side); return { kept: pair ? (pair.early.clue ? null : pair.early) : this.flaw(side), stuck: pair?.late.cell }; })();
+    return this.pointed[side];
+  }
+
+  /** Of a graph or a maze, where no two cells clash: the cell that breaks a rule and was settled first. Null where there is none. */
+  flaw(side) {
+    const verdict = this.verdicts[side], last = this.frames[side].at(-1), { kind } = this.card, n = Math.round(Math.sqrt(this.cells));
+    if (!verdict || verdict.valid || !["graph", "maze"].includes(kind)) return null;
+    const told = (cell) => last.xbad[cell] && last.x[cell] === last.p[cell] && (kind === "maze" ? last.x[cell] === WAY : Math.floor(cell / n) < cell % n);
+    const cells = Array.from(last.x.keys()).filter(told);
+    if (!cells.length) return null;
+    const cell = cells.reduce((a, b) => (last.since[b] < last.since[a] ? b : a));
+    return { cell, symbol: last.x[cell], since: last.since[cell], certainty: last.pc[cell] / 35 };
   }
 
   /** What failed on one side: the doubtful cell, and the cell beside it that was never let go. Null where there is none. */

@@ -17,6 +17,7 @@ const RULES = {
 export const SETTINGS = {
   sigma: { label: "sigma", min: 0, max: 100, step: "any" },
   tau_start: { label: "tau_start", min: 0, max: 1, step: "any" },
+  sigma_ahead: { label: "sigma ahead", min: 0, max: 100, step: "any" },
   variance: { label: "variance ×", min: 0, max: 16, step: "any" },
   ahead: { label: "steps ahead", min: 0, max: 100, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },

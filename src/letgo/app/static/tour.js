@@ -1,7 +1,7 @@
 // A guided tour in four steps that follows one cell through both sides, with the formula beside it.
 
 import { byId, make } from "./controls.js";
-import { chance, letter as symbolName, place, sideName } from "./words.js";
+import { chance, letter as symbolName, place, reason, sideName } from "./words.js";
 
 const PAPER = "Let It Go or Learn to Self-Correct: Continuous Diffusion for Constrained Discrete Tasks";
 
@@ -63,11 +63,11 @@ export class Tour {
   }
 }
 
-/** The cell to follow: the early one of the pair on a side that failed, else the cell whose mind changed most. */
+/** The cell to follow: what was kept on a side that failed, else the cell whose mind changed most. */
 function subject(run) {
   for (const side of [0, 1]) {
-    const pair = run.pair(side);
-    if (pair && !pair.early.clue) return { side, cell: pair.early.cell, pair };
+    const { kept } = run.marks(side);
+    if (kept) return { side, cell: kept.cell, pair: run.pair(side) };
   }
   const turns = (side, cell) => run.frames[side].filter((frame, i) => i && frame.p[cell] !== run.frames[side][i - 1].p[cell]).length;
   const cells = run.frames[0][0].p.map((_, cell) => cell).filter((cell) => !run.given?.[cell]);
@@ -78,7 +78,7 @@ function stops(run) {
   const { side, cell, pair } = subject(run), other = 1 - side, { card, frames, steps, setting } = run;
   const here = place(card, cell, run.cells), letter = (symbol) => symbolName(card, symbol), names = [0, 1].map((i) => sideName(setting, i));
   const rule = (i) => FORMULAS[setting.sides[i].rule];
-  const last = frames[side].at(-1), settled = pair ? pair.early.since : last.since[cell];
+  const last = frames[side].at(-1), settled = last.since[cell];
   const minds = (i) => frames[i].filter((frame, k) => k && frame.p[cell] !== frames[i][k - 1].p[cell]).length;
   const later = frames[other].filter((frame, k) => k >= settled && frame.p[cell] !== frames[other][k - 1].p[cell]).length;
   const times = (n) => (n === 1 ? "once" : `${n} times`), first = [0, 1].map((i) => letter(frames[i][0].p[cell]));
@@ -97,7 +97,7 @@ function stops(run) {
       formula: rule(other) },
     { title: "the end", step: steps, cell: pair ? pair.late.cell : cell, text: [
       pair ? `${names[side]}: ${place(card, pair.late.cell, run.cells)} has ${pair.late.left?.length === 0 ? "no symbol left" : "only a symbol that clashes"} (the network gives it ${chance(pair.late.certainty)}), because the ${letter(pair.early.symbol)} at ${here} was kept${pair.early.certainty === undefined ? "" : ` (${chance(pair.early.certainty)})`}.`
-        : `${names[side]} ends ${run.verdicts[side].valid ? "in a valid board" : "in a broken one"}; ${names[other]} ends ${run.verdicts[other].valid ? "in a valid board" : "in a broken one"}.`,
+        : run.flaw(side) ? `${names[side]}: ${reason(run, side)}` : `${names[side]} ends ${run.verdicts[side].valid ? "in a valid board" : "in a broken one"}; ${names[other]} ends ${run.verdicts[other].valid ? "in a valid board" : "in a broken one"}.`,
       `Let go of the state (Tweedie reprojection), or train the network on its own mistakes (self-correction): both are in the paper, “${PAPER}”.`] },
   ];
 }

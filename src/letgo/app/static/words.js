@@ -11,6 +11,12 @@ export function broken(model, count) {
   return count === 1 ? `1 ${one} breaks a rule` : `${count} ${many} break a rule`;
 }
 
+/** '1 step', '200 steps' */
+export const many = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+/** A time that something will take. */
+export const lasting = (seconds) => (seconds < 10 ? `${seconds.toFixed(1)} s` : seconds < 120 ? `${Math.round(seconds)} s` : many(Math.round(seconds / 60), "minute"));
+
 /** A probability as the paper prints it: .31 */
 export const chance = (value) => value.toFixed(value < 1 && value >= 0.995 ? 3 : 2).replace(/^0/, "");
 
@@ -43,12 +49,41 @@ export function question({ model, sides, sure }) {
 /** Why a side failed: a late cell with no symbol left, and an early one that was never let go. */
 export function reason(run, side, check) {
   const pair = run.pair(side), model = run.card;
-  if (!pair) return "";
+  if (!pair) return flawed(run, side);
   const { late, early } = pair, what = model.kind === "queens" ? "square" : "symbol";
   const doubt = late.left?.length === 0 ? `has no ${what} left (${chance(late.certainty)})` : `holds ${letter(model, late.symbol)} at ${chance(late.certainty)}`;
-  const thing = model.kind === "queens" ? "the queen in" : `the ${letter(model, early.symbol)} at`;
   const stood = early.clue ? "is a clue" : `has stood since step ${early.since}`;
-  return `${place(model, late.cell)} ${doubt}; ${thing} ${place(model, early.cell)} it clashes with ${stood}.${wrong(run, early, check)}`;
+  return `${place(model, late.cell)} ${doubt}; ${holding(run, early)} it clashes with ${stood}.${wrong(run, early, check)}`;
+}
+
+/** Of a graph or a maze: what was kept although it breaks a rule. */
+function flawed(run, side) {
+  const flaw = run.flaw(side), model = run.card;
+  if (!flaw) return "";
+  const here = place(model, flaw.cell, run.cells), stood = `has stood since step ${flaw.since}`;
+  if (model.kind === "maze") return `the way from S does not reach G; its piece at ${here}, which is cut off, ${stood}.`;
+  return `${here} are held ${letter(model, flaw.symbol)} (${chance(flaw.certainty)}), although ${flaw.symbol ? "no" : "a"} path joins them; that ${stood}.`;
+}
+
+/** What the run tells at a step, under the question: how it begins, what is kept from when on, and why a side failed. */
+export function telling(run, step, check) {
+  const { card, setting, steps, verdicts } = run, names = [0, 1].map((i) => sideName(setting, i));
+  const failed = [0, 1].filter((i) => verdicts[i] && !verdicts[i].valid), [first] = failed;
+  if (verdicts.every(Boolean) && step === steps) {
+    if (failed.length && check?.solutions === 0) return { text: "The puzzle has no solution: no sampler can end in a valid board." };
+    if (!failed.length) return { text: "Both sides end in a valid board; the race shows how often they do." };
+    const why = reason(run, first, check) || `${broken(card, verdicts[first].violations)}.`;
+    return { text: `${failed.length > 1 ? "Both sides end in a broken board. " : ""}${names[first]}: ${why}`, bad: true };
+  }
+  const { kept } = failed.length ? run.marks(first) : {};
+  if (kept && step >= kept.since) return { text: `${names[first]} has held ${holding(run, kept)} since step ${kept.since}, and does not let go.`, bad: true };
+  return { text: card.masked ? "Both sides start from a board of masks, and open its cells." : "Both sides start from the same noise. A cell lights up where a side changes its mind." };
+}
+
+/** What a side holds in a cell: 'the 5 at r3c1'. */
+function holding({ card, cells }, { cell, symbol }) {
+  if (card.kind === "queens") return `the queen in ${place(card, cell)}`;
+  return card.kind === "graph" ? `${place(card, cell, cells)} ${letter(card, symbol)}` : card.kind === "maze" ? `a piece of the way at ${place(card, cell)}` : `the ${letter(card, symbol)} at ${place(card, cell)}`;
 }
 
 /** A cell is called wrong only where the puzzle has exactly one solution. */
@@ -62,7 +97,7 @@ function wrong(run, { cell, clue, symbol }, check) {
 export function measured(example, names) {
   if (!example?.shares) return "";
   const [first, second] = example.shares, n = first.n.toLocaleString("en");
-  if (example.sure) return `Chosen because it takes several tries. Of ${n} such puzzles this network, trying until it is sure, solves ${String(Number(first.value.toFixed(4))).replace(/^0/, "")}; it was sure of a wrong board in ${Math.round(second.value * second.n)}.`;
+  if (example.sure) return `Chosen because it takes several tries. Of ${n} such puzzles this network, trying until it is sure, solves ${String(Number(first.value.toFixed(4))).replace(/^0/, "")}; it was ${second.value ? `sure of a wrong board in ${Math.round(second.value * second.n)}` : "never sure of a wrong board"}.`;
   return `Chosen to show the gap. Over ${n} such boards: ${names[0]} ${chance(first.value)}, ${names[1]} ${chance(second.value)} valid.`;
 }
 
@@ -74,6 +109,6 @@ export function verdict(run, side, check) {
   return {
     head, valid, hopeless,
     why: valid || hopeless ? "" : reason(run, side, check),
-    rest: `${steps} steps, ${calls} network calls, ${seconds.toFixed(2)} s${found}.`,
+    rest: `${many(steps, "step")}, ${many(calls, "network call")}, ${seconds.toFixed(2)} s${found}.`,
   };
 }
