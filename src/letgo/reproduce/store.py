@@ -65,7 +65,7 @@ class Store:
         return hashlib.sha256(b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in files)).hexdigest()
 
     def seeds(self, cell: Cell) -> dict[int, Report]:
-        """Return the best report for a cell from every seed: at the usual temperature, on the most instances, the latest.
+        """Return the best report of every seed for a cell: at the usual temperature, of the most instances, the latest.
 
         Seeds that were measured at another temperature than the first one are not pooled with it.
         """
