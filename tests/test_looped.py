@@ -186,6 +186,8 @@ def test_trying_again_until_sure_ends_in_believed_boards(mini: Solver):
 def test_the_mark_lies_between_right_and_wrong_boards(mini: Solver):
     table = find_sure(mini, drawn(mini, 120), Sampler("tweedie", 5))
     assert table["wrong"]["most"] < table["best"]["sure"] < table["right"]["tenth"] <= 0
+    assert table["best"]["sure_early"] is None  # on the way its right boards are as doubtful as the wrong ones
+    assert "sure_early" not in find_sure(mini, drawn(mini, 120), Sampler("euler", 9))["best"]
     with pytest.raises(LetgoError, match="too few"):
         find_sure(mini, drawn(mini, 20), Sampler("tweedie", 50))
 
@@ -211,4 +213,5 @@ def test_what_the_first_model_leaves_unsolved_goes_on_to_the_looped_one(capsys: 
     assert main(["solve", "sudoku-extreme-looped", HARDEST, "--no-verify", "--tries", "24", "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["board"] == solution
-    assert alone["belief"] > letgo.load("sudoku-extreme-looped").sure > -1
+    assert alone["belief"] > letgo.load("sudoku-extreme-looped").sure_early > -1
+    assert alone["calls"] < 25 * alone["tries"]  # it stopped in the middle of a try, and asked nothing more

@@ -272,6 +272,50 @@ def test_until_sure_counts_every_try_as_before() -> None:
     assert torch.allclose(columns["codeword_distance"].values[:, 0], expected.to(columns["codeword_distance"].values))
 
 
+def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against each puzzle and try walked alone, whatever is in the batch; no call is made for the belief."""
+    solver, mark = load("sudoku-mini", "cpu", precision="fp32"), -0.5
+    problem, sampler, tries = some_puzzles(solver, 8), solver.sampler("resample", 8), 2
+    number, columns = identities(problem), []
+    for i in range(len(problem)):
+        one, best, calls, tried = problem[i : i + 1], (-INF, False), 0, 0
+        while tried < tries and best[0] <= mark:
+            noise, before, belief = Noise(3, number[i : i + 1], torch.tensor([tried])), None, -INF
+            for shot in solver.sample_engine.walk(sampler, solver.clues(one), noise):
+                board, calls = solver.read(shot.x0_hat, one), calls + 1
+                if before is not None:
+                    chance = shot.x0_hat[0].gather(1, before[0][:, None])[:, 0].clamp(1e-4, 1)
+                    belief = float(chance.log()[~one.given[0]].sum())
+                if belief > mark:
+                    break
+                before = board
+            best, tried = max(best, (belief, bool(solver.task.validate(board, one)))), tried + 1
+        columns.append((tried, calls, best[0] > mark, best[1]))
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule: {"best": {"sure": -9.0, "sure_early": mark}, "steps": 8})
+    assert len({tried for tried, *_ in columns}) > 1
+    assert min(calls for _, calls, *_ in columns) < 8
+    numbered, names = replace(problem, number=number), ("tries_per_instance", "calls_per_instance", "believed")
+    for batch in (3, 8):
+        found = until_sure(solver, numbered, sampler, tries, mark, 3, batch, early=True)
+        told = zip(*(found[name].values[:, 0].tolist() for name in (*names, "validity")), strict=True)
+        assert [*told] == columns
+    answers = solver.solve(problem, rule="resample", tries=tries, seed=3, verify=False)
+    assert [(a.tries, a.calls, a.belief > mark, a.solved) for a in answers] == columns
+
+
+@pytest.mark.fast
+def test_only_rules_that_let_go_of_the_state_are_doubted_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, marks = load("sudoku-mini", "cpu"), {"sure": -0.1, "sure_early": -0.01}
+    assert solver.mark(solver.sampler("tweedie")) == (None, False)
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule: {"best": marks})
+    assert solver.mark(solver.sampler("tweedie")) == solver.mark(solver.sampler("resample")) == (-0.01, True)
+    for sampler, whole in ((solver.sampler("ddpm"), False), (solver.sampler("tweedie", 1), False),
+                           (solver.sampler("tweedie"), True)):  # fmt: skip
+        assert solver.mark(sampler, whole) == (-0.1, False)
+    marks["sure_early"] = None  # no likelihood on the way tells right from wrong
+    assert solver.mark(solver.sampler("tweedie")) == (-0.1, False)
+
+
 def test_graphs_share_a_batch_at_different_steps() -> None:
     """Their network is not packed and is told a context."""
     config = replace(PRESETS["connectivity"], network_options={"width": 8})

@@ -28,6 +28,7 @@ from letgo.tune import (
     find_sure,
     grid_of,
     pick_checkpoint,
+    sure_early,
     together,
     tune,
 )
@@ -259,7 +260,7 @@ class Judged:
         self.count = len(likelihood)
 
     def find(self, **more: Any) -> dict[str, Any]:
-        return find_sure(self.solver, blank(self.count), self.solver.sampler("tweedie", 5), **more)
+        return find_sure(self.solver, blank(self.count), self.solver.sampler("euler", 5), **more)
 
 
 @pytest.mark.fast
@@ -273,7 +274,7 @@ def test_the_mark_is_the_geometric_mean_of_a_tenth_of_the_right_and_the_best_of_
         "best": {"sure": pytest.approx(-38)},
         "right": {"count": 21, "tenth": -19.0, "least": -21.0},
         "wrong": {"count": 21, "most": -76.0, "median": -86.0},
-        "rule": "tweedie",
+        "rule": "euler",
         "steps": 5,
         "count": 42,
         "seed": 4,
@@ -293,6 +294,18 @@ def test_there_is_no_mark_where_right_and_wrong_overlap_or_are_too_few(monkeypat
     for right, wrong in ((19, 40), (40, 19)):
         with pytest.raises(LetgoError, match=f"{right} right and {wrong} wrong boards are too few .*20 of each"):
             Judged(monkeypatch, [-1.0] * right, [-2.0] * wrong).find()
+
+
+@pytest.mark.fast
+def test_on_the_way_the_mark_is_a_hundredth_of_the_likeliest_wrong_board() -> None:
+    asked = torch.tensor([[-9.0, -3.0, -0.001], [-2.0, -0.01, -0.001], [-8.0, -4.0, -7.0]])
+    right = torch.tensor([[False, False, True], [False, True, True], [False, False, False]])
+    assert sure_early(asked, right) == pytest.approx(-0.02)
+    asked[1, 1:] = -0.05  # one of the two tries that propose a right board still ends
+    assert sure_early(asked, right) == pytest.approx(-0.02)
+    asked[0, 2] = -0.03
+    assert sure_early(asked, right) is None
+    assert sure_early(asked, torch.ones_like(right)) is None  # where no board was wrong nothing tells
 
 
 @pytest.mark.fast

@@ -39,13 +39,15 @@ def evaluate_model(
     progress: Progress | None = None,
     until_sure: bool = False,
     sure: float | None = None,
+    whole_tries: bool = False,
     **settings: float | None,
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
     `settings` are those of the rule: sigma, tau_start, sigma_ahead, variance, ahead, soft_until, order_noise; where
     they are not given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the
-    network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored.
+    network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored. Where it found
+    one for boards on the way, a try ends there; with `whole_tries` only the last board is asked about, by more calls.
 
     >>> import letgo
     >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")
@@ -57,27 +59,30 @@ def evaluate_model(
     regime = None if regime is None else str(regime)
     solver = model if isinstance(model, Solver) else load(model, device)
     name = model.config.name if isinstance(model, Solver) else os.fspath(model)
-    mark = sure_mark(solver, sure) if until_sure else None
     steps = solver.short_try if steps is None and until_sure else steps
     source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
+    mark, early = sure_mark(solver, sampler, sure, whole_tries) if until_sure else (None, False)
     problem = source.draw("test", regime, count, seed)
     part = problem if shard is None else part_of(problem, shard)
     where = "file" if source.own_clues(problem) else regime or source.regimes[0]
-    report = evaluate(solver, part, sampler, passes, seed, batch, progress, mark)
+    report = evaluate(solver, part, sampler, passes, seed, batch, progress, mark, early)
     whole = None if shard is None else len(problem)
     return replace(report, model=own_name(name), regime=where, shard=shard, whole=whole)
 
 
-def sure_mark(solver: Solver, sure: float | None = None) -> float:
-    """The given self-likelihood, or the one that is stored with the model."""
+def sure_mark(
+    solver: Solver, sampler: Sampler, sure: float | None = None, whole_tries: bool = False
+) -> tuple[float, bool]:
+    """The given likelihood, or the one stored with the model; and whether it is asked on the way or after each try."""
     solver.check_belief()
-    mark = solver.sure if sure is None else sure
+    stored, early = solver.mark(sampler, whole_tries)
+    mark = stored if sure is None else sure
     if mark is None:
         raise LetgoError(
             f"model '{solver.config.name}' has no self-likelihood that tells right boards from wrong; find one with "
             "`letgo tune RUN --belief`, or give --sure"
         )
-    return mark
+    return mark, early
 
 
 def part_of(problem: Problem, shard: str) -> Problem:
@@ -100,6 +105,7 @@ def evaluate(
     batch: int | None = None,
     progress: Progress | None = None,
     sure: float | None = None,
+    early: bool = False,
 ) -> Report:
     """Sample every instance `passes` times from seeded noise and score the final states; with `sure`, `until_sure`."""
     if passes < 1:
@@ -115,13 +121,13 @@ def evaluate(
         calls = sampler.calls * passes * len(problem)
     else:
         numbered = replace(problem, number=number)
-        columns = until_sure(solver, numbered, sampler, passes, sure, seed, batch, progress)
+        columns = until_sure(solver, numbered, sampler, passes, sure, seed, batch, progress, early)
         seconds, calls = time.perf_counter() - started, int(columns["calls_per_instance"].values.sum())
     return Report.of(
         Outcomes(number.tolist(), columns),
         task=solver.task.name,
         rule=sampler.rule,
-        settings=sampler.settings | ({} if sure is None else {"sure": sure}),
+        settings=sampler.settings | ({} if sure is None else {"sure_early" if early else "sure": sure}),
         steps=sampler.steps,
         seed=seed,
         calls=calls,
@@ -169,6 +175,7 @@ def until_sure(
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
+    early: bool = False,
 ) -> dict[str, Column]:
     """Try each instance again until the network is sure of its board, `tries` times at most, and score the answers.
 
@@ -178,7 +185,7 @@ def until_sure(
     count, ledger, size = len(problem), Ledger(problem, True, sure), solver.batch_size(len(problem), batch)
     valid = torch.zeros(count, tries, dtype=torch.bool)
     states = torch.zeros(*problem.solution.shape, solver.codec.dim)
-    slots = Slots(solver, solver.sample_engine, sampler, ledger, problem.number, seed, tries, size, looking=False)
+    slots = Slots(solver, solver.sample_engine, sampler, ledger, problem.number, seed, tries, size, False, early)
     for tried, better in slots.run():
         rows = tried.rows
         valid[rows, ledger.tries[rows] - 1] = tried.valid

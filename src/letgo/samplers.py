@@ -27,6 +27,7 @@ class RuleKind:
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
     tempers: bool = True  # its variance can be multiplied
     noisy: bool = True  # it has a variance at all: where it has none, multiplying it changes nothing
+    forgets: bool = False  # x_s is x0_hat, or a board drawn from it, under fresh noise: x_t is let go
 
     def fits(self, path: Path, codec: Codec) -> bool:
         codec_family = getattr(codec, "family", "gaussian")
@@ -48,8 +49,8 @@ def plain(rule: Rule, **facts: Any) -> RuleKind:
 RULES: dict[str, RuleKind] = {
     "ddpm": plain(ddpm),
     "ddim": plain(ddim, noisy=False),
-    "tweedie": plain(tweedie),
-    "resample": plain(resample, one_hot=True),
+    "tweedie": plain(tweedie, forgets=True),
+    "resample": plain(resample, one_hot=True, forgets=True),
     "euler": plain(euler, noisy=False),
     "heun": plain(heun, calls=2, noisy=False),
     "em": RuleKind(EulerMaruyama, ("sigma",)),
@@ -148,6 +149,11 @@ class Sampler:
     def calls(self) -> int:
         """Network calls of one board."""
         return self.steps * self.calls_per_step
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether each proposal is asked for from the one before under fresh noise, and so tells how likely that is."""
+        return RULES[self.rule].forgets and self.steps > 1
 
     @property
     def settings(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ from letgo.models.denoiser import Clip, checked_clip, clipped, split_output
 from letgo.paths import GaussianPath, Path
 from letgo.pinning import Clues
 from letgo.rng import PIN, START, Noise
-from letgo.shapes import State, Time
+from letgo.shapes import CellMask, State, Time
 
 Grid = Float[Tensor, "points"]
 Denoise = Callable[..., State | tuple[State, Tensor]]  # (x_t, t) -> x0_hat, or (x_t, t, memory) -> x0_hat, memory
@@ -232,6 +232,10 @@ def cell_belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise:
     for draw, t in enumerate(BELIEF_TIMES, start=1):  # at step 0 this noise is x_T
         time = torch.full((1, 1, 1), t, device=board.device)
         x_t = clues.pin(path.sample(board, time, noise.normal(draw, START, board.shape[1], board.shape[2])))
-        probability = (propose(denoise, x_t, time, None)[0].float() * board).sum(-1).clamp(LEAST, 1)
-        total += probability.log().masked_fill(clues.given, 0)
+        total += cell_likelihood(propose(denoise, x_t, time, None)[0], board, clues.given)
     return total / len(BELIEF_TIMES)
+
+
+def cell_likelihood(x0_hat: State, board: State, given: CellMask) -> Float[Tensor, "batch cells"]:
+    """The log-probability that a proposal gives to each symbol of a one-hot board; a clue has nothing."""
+    return (x0_hat.float() * board).sum(-1).clamp(LEAST, 1).log().masked_fill(given, 0)

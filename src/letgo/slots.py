@@ -6,7 +6,9 @@ else is in the batch.
 
 from __future__ import annotations
 
+import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,7 +60,8 @@ class Tries:
 class Slots:
     """The tries of a ledger's puzzles by one sampler, so many at a time; `instance` and `seed` key their noise.
 
-    With `looking`, a try ends at the first proposal that breaks no rule of the task.
+    With `looking`, a try ends at the first proposal that breaks no rule of the task; with `early`, at the first one
+    that finds the board before it likely enough. Otherwise a try goes to its end.
     """
 
     solver: Solver
@@ -70,6 +73,7 @@ class Slots:
     tries: int
     size: int  # boards of a batch
     looking: bool
+    early: bool = False
     gently: bool = False  # begin with one board, so that the first answer does not wait for many
 
     def __post_init__(self) -> None:
@@ -79,7 +83,8 @@ class Slots:
 
     def run(self) -> Iterator[tuple[Tries, Bool[Tensor, "rows"]]]:
         """Settle all puzzles; yield the tries as they end, each with whether its board is the answer until now."""
-        batch, again, waiting = (Looking if self.looking else Blind)(self), torch.zeros(0, dtype=torch.long), 0
+        batch = (Looking if self.looking else Doubting if self.early else Blind)(self)
+        again, waiting = torch.zeros(0, dtype=torch.long), 0
         while True:
             room = min(self.whole, 1 + 3 * int(self.finished.sum())) if self.gently else self.whole
             last = min(len(self.problem), waiting + max(0, room - len(batch) - len(again)))
@@ -93,7 +98,7 @@ class Slots:
                 tries = tries[self.ledger.is_open(tries.rows)]
                 if len(tries.rows) == 0:
                     continue
-                calls = tries.steps * self.sampler.calls_per_step + self.ledger.choosing * len(BELIEF_TIMES)
+                calls = tries.steps * self.sampler.calls_per_step + batch.asks
                 better = self.ledger.enter(tries.rows, tries.boards, tries.valid, calls, tries.seconds, tries.belief)
                 more = self.ledger.is_open(tries.rows) & (self.ledger.tries[tries.rows] < self.tries)
                 self.finished[tries.rows] = ~more
@@ -120,8 +125,10 @@ def filling(count: int, room: int) -> Int[Tensor, "filled"]:
     return index.where(index < count, 0)
 
 
-class Looking:
-    """A batch whose boards are looked at after every step; each has a step of its own."""
+class Stepwise(ABC):
+    """A batch whose boards are judged after every step; each has a step of its own."""
+
+    asks = 0  # calls of the network at the end of a try
 
     def __init__(self, slots: Slots):
         self.slots, self.boards = slots, slots.engine.slots(slots.sampler)
@@ -130,6 +137,10 @@ class Looking:
 
     def __len__(self) -> int:
         return len(self.stay)
+
+    @abstractmethod
+    def judge(self, x0_hat: State, walk: Walk, done: Int[Tensor, "rows"]) -> tuple[Tries, Bool[Tensor, "rows"]]:
+        """Say what every try would be if it ended here, and which of them do."""
 
     def seat(self, fresh: Rows) -> None:
         """Those who stay go on, and fresh puzzles begin their next try."""
@@ -151,21 +162,55 @@ class Looking:
         started = time.perf_counter()
         if len(fresh) or len(self.stay) < len(self.who):
             self.seat(fresh)
-        solver, task, count = self.slots.solver, self.slots.solver.task, len(self.who)
-        x0_hat, problem = self.boards.step()[:count], self.problem
+        count = len(self.who)
+        x0_hat = self.boards.step()[:count]
         self.slots.rows += len(self.boards.walk.x) * self.slots.sampler.calls_per_step
         walk = self.boards.walk[:count]
+        tries, ends = self.judge(x0_hat, walk, torch.as_tensor(walk.done).cpu())
+        self.seconds += (time.perf_counter() - started) / count
+        self.stay, ended = (~ends).nonzero().flatten(), ends.nonzero().flatten()
+        return [tries[ended]] if len(ended) else []
+
+
+class Looking(Stepwise):
+    """A try ends with the first proposal that breaks no rule of the task."""
+
+    def judge(self, x0_hat: State, walk: Walk, done: Int[Tensor, "rows"]) -> tuple[Tries, Bool[Tensor, "rows"]]:
+        solver, task, problem = self.slots.solver, self.slots.solver.task, self.problem
         boards = torch.where(problem.given, problem.solution, solver.read(x0_hat, problem))
-        valid, done = task.validate(boards, problem), torch.as_tensor(walk.done).cpu()
+        valid = task.validate(boards, problem)
         last = (~valid & (done == self.slots.sampler.steps)).nonzero().flatten()
         if len(last):  # no proposal was valid; the state that they led to may be
             boards[last] = solver.read(walk.x[last.to(walk.x.device)], problem[last])
             valid[last] = task.validate(boards[last], problem[last])
         ends = valid.clone()
         ends[last] = True
-        self.seconds += (time.perf_counter() - started) / count
-        self.stay, ended = (~ends).nonzero().flatten(), ends.nonzero().flatten()
-        return [Tries(self.who, boards, valid, done, self.seconds, walk.x)[ended]] if len(ended) else []
+        return Tries(self.who, boards, valid, done, self.seconds, walk.x), ends
+
+
+class Doubting(Stepwise):
+    """A try ends with the first board that the next proposal finds likely. No rule of the task is looked at.
+
+    The state between the two is that board under fresh noise, as where `belief` asks for a finished one; here the
+    answer takes no call, for the next step needs it anyway.
+    """
+
+    def __init__(self, slots: Slots):
+        super().__init__(slots)
+        self.proposed = slots.problem.solution[:0]
+
+    def seat(self, fresh: Rows) -> None:
+        old = self.proposed[self.stay]
+        super().seat(fresh)
+        self.proposed = torch.cat([old, torch.zeros_like(self.problem.solution[: len(fresh)])])
+
+    def judge(self, x0_hat: State, walk: Walk, done: Int[Tensor, "rows"]) -> tuple[Tries, Bool[Tensor, "rows"]]:
+        solver, problem = self.slots.solver, self.problem
+        belief = solver.likelihood(x0_hat, self.proposed, problem).where(done > 1, -math.inf)  # first there is no board
+        boards = self.proposed = solver.read(x0_hat, problem)
+        ends = (belief > self.slots.ledger.sure) | (done == self.slots.sampler.steps)
+        valid = solver.task.validate(boards, problem)
+        return Tries(self.who, boards, valid, done, self.seconds, x0_hat, belief), ends
 
 
 class Blind:
@@ -177,6 +222,7 @@ class Blind:
 
     def __init__(self, slots: Slots):
         self.slots = slots
+        self.asks = len(BELIEF_TIMES) if slots.ledger.choosing else 0
 
     def __len__(self) -> int:
         return 0
@@ -187,9 +233,9 @@ class Blind:
         problem, noise = slots.inputs(who, slots.ledger.tries[who] + ahead)
         clues, context, count = solver.clues(problem, slots.sampler.soft_until), solver.context(problem), len(who)
         x = slots.engine.finish(slots.sampler, clues, noise, context)
-        slots.rows += len(x) * (slots.sampler.calls + slots.ledger.choosing * len(BELIEF_TIMES))
+        slots.rows += len(x) * (slots.sampler.calls + self.asks)
         boards = solver.read(x, problem)
-        belief = solver.belief(boards, problem, noise)[:count] if slots.ledger.choosing else None
+        belief = solver.belief(boards, problem, noise)[:count] if self.asks else None
         valid = solver.task.validate(boards[:count], problem[:count])
         steps = torch.full_like(who, slots.sampler.steps)
         taken = torch.full((count,), (time.perf_counter() - started) / len(fresh), dtype=torch.float64)

@@ -25,7 +25,7 @@ from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
 from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
-from letgo.sampling import Snapshot, Walk, cell_belief
+from letgo.sampling import Snapshot, Walk, cell_belief, cell_likelihood
 from letgo.shapes import State, Symbols
 from letgo.slots import Slots
 from letgo.tasks import Problem
@@ -109,6 +109,20 @@ class Solver:
     def sure(self) -> float | None:
         """The self-likelihood above which a board counts as settled, where `letgo tune --belief` found one."""
         return self.tuning("belief").get("best", {}).get("sure")
+
+    @property
+    def sure_early(self) -> float | None:
+        """The same of a board on the way, whose likelihood is what the next proposal gives it."""
+        return self.tuning("belief").get("best", {}).get("sure_early")
+
+    def mark(self, sampler: Sampler, whole_tries: bool = False) -> tuple[float | None, bool]:
+        """The self-likelihood above which a board settles its puzzle, and whether it is asked on the way or at the end.
+
+        On the way it is the next proposal that tells: where such a mark was found for the model, and the sampler asks
+        for each proposal from the one before. With `whole_tries` no try ends before its last step.
+        """
+        early = self.sure_early if sampler.asks_anew and not whole_tries else None
+        return (self.sure, False) if early is None else (early, True)
 
     @property
     def short_try(self) -> int | None:
@@ -238,6 +252,15 @@ class Solver:
         denoise = self.sample_engine.denoise(self.context(problem))
         return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
 
+    def likelihood(self, x0_hat: State, boards: Symbols, problem: Problem) -> Float[Tensor, "batch"]:
+        """Return the log-probability that proposals give to boards, 0 at most."""
+        return self.cell_likelihood(x0_hat, boards, problem).sum(1)
+
+    def cell_likelihood(self, x0_hat: State, boards: Symbols, problem: Problem) -> Float[Tensor, "batch cells"]:
+        """Return what each cell has in the likelihood of its board; a clue has nothing."""
+        clues = self.clues(Problem(boards, problem.given, problem.context))
+        return cell_likelihood(x0_hat, clues.values, clues.given).cpu()
+
     def most_believed(
         self, tries: Int[Tensor, "tries boards cells"], problem: Problem, seed: int = 0, batch: int | None = None
     ) -> Int[Tensor, "boards"]:
@@ -312,9 +335,9 @@ class Solver:
         choosing, looking = tries > 1 and not verify, verify and self.task.has_rules
         if choosing:
             self.check_belief()
-        ledger = Ledger(problem, choosing, self.sure if choosing else None)
-        size = self.batch_size(len(problem), batch)
-        return Slots(self, self.engine, sampler, ledger, identities(problem), seed, tries, size, looking)
+        mark, early = self.mark(sampler) if choosing else (None, False)
+        ledger, size = Ledger(problem, choosing, mark), self.batch_size(len(problem), batch)
+        return Slots(self, self.engine, sampler, ledger, identities(problem), seed, tries, size, looking, early)
 
     def solve_each(
         self, puzzles: Sequence[str] | Problem, batch: int | None = None, **options: Any

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from letgo.errors import LetgoError
+from letgo.machine import cpu_threads
+from letgo.rng import Noise
 from letgo.runs import Run
 from letgo.samplers import RULES, Sampler, rule_kind
+from letgo.shapes import Symbols
 from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
 
@@ -69,7 +73,11 @@ def find_sure(
 ) -> dict[str, Any]:
     """Find the self-likelihood that tells right boards from wrong ones: halfway, on a log scale, between nine tenths of
     the right boards and all of the wrong ones. There is none where the two overlap."""
-    boards = solver.read(solver.sample(problem, sampler, seed, batch=batch), problem)
+    if sampler.asks_anew:
+        boards, *seen = walked(solver, problem, sampler, seed, batch)
+        early = {"sure_early": sure_early(*seen)}
+    else:
+        boards, early = solver.read(solver.sample(problem, sampler, seed, batch=batch), problem), {}
     valid, likelihood = solver.task.validate(boards, problem), solver.self_likelihood(boards, problem, seed, batch)
     right, wrong = likelihood[valid], likelihood[~valid]
     if min(len(right), len(wrong)) < LEAST_OF_EACH:
@@ -80,7 +88,7 @@ def find_sure(
     low, high = float(right.quantile(0.1)), float(wrong.max())
     sure = -math.sqrt(max(-low, 1e-3) * -high) if low > high else None
     return {
-        "best": {"sure": sure},
+        "best": {"sure": sure, **early},
         "right": {"count": len(right), "tenth": low, "least": float(right.min())},
         "wrong": {"count": len(wrong), "most": high, "median": float(wrong.median())},
         "rule": sampler.rule,
@@ -89,6 +97,36 @@ def find_sure(
         "seed": seed,
         "torch": torch.__version__,
     }
+
+
+def walked(
+    solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None
+) -> tuple[Symbols, Float[Tensor, "boards steps"], Bool[Tensor, "boards steps"]]:
+    """Return the last board of a try each; and of every board proposed before, how likely the next proposal finds it,
+    and whether it is right."""
+    number = torch.arange(len(problem)) if problem.number is None else problem.number
+    noise = Noise(seed, number.to(solver.device), torch.zeros_like(number).to(solver.device))
+    lasts, asked, right = [], [], []
+    with cpu_threads(solver.threads):
+        for count, part, part_noise in solver.chunks(problem, noise, batch):
+            clues, boards, x = solver.clues(part, sampler.soft_until), part.solution, None
+            steps: list[tuple[Tensor, Tensor]] = []
+            for shot in solver.sample_engine.walk(sampler, clues, part_noise, solver.context(part)):
+                steps.append((solver.likelihood(shot.x0_hat, boards, part), solver.task.validate(boards, part)))
+                boards, x = solver.read(shot.x0_hat, part), shot.x
+            assert x is not None
+            lasts.append(solver.read(x, part)[:count])
+            for of_all, of_these in zip((asked, right), zip(*steps, strict=True), strict=True):
+                of_all.append(torch.stack(of_these[1:], 1)[:count])  # at the first step nothing has been proposed
+    return torch.cat(lasts), torch.cat(asked), torch.cat(right)
+
+
+def sure_early(asked: Float[Tensor, "boards steps"], right: Bool[Tensor, "boards steps"]) -> float | None:
+    """Find the likelihood under the next proposal from which on a board may end its try: a hundredth of the likeliest
+    wrong board's. There is none where it would end fewer than half of the tries that propose a right board."""
+    mark = float(asked.masked_fill(right, -math.inf).max()) / 100
+    ended = ((asked > mark) & right).any(1).sum()
+    return mark if -math.inf < mark and 2 * int(ended) >= int(right.any(1).sum()) else None
 
 
 def check_count(problem: Problem) -> None:

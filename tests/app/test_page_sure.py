@@ -51,7 +51,7 @@ def test_the_network_says_how_sure_it_is_and_stops_when_it_is(browser, plain, ha
     import letgo
 
     link, answer = hard
-    mark = f"−{-letgo.load(MODEL).sure:.2f}"
+    mark = f"−{-letgo.load(MODEL).sure_early:.2f}"
     with watched(browser, reduced_motion="reduce") as page:
         page.goto(f"{plain}/{link}")
         sees(page, "#sure-status", f"Sure after {answer.tries} tries.")

@@ -6,10 +6,11 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from letgo.answers import Ledger
 from letgo.app.frames import View, explain, frame
@@ -18,9 +19,11 @@ from letgo.estimates import rate
 from letgo.rng import Noise
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES, diverged
+from letgo.shapes import Symbols
 from letgo.solver import Solver, identities
 from letgo.tasks import Problem
 
+Doubt = tuple[float, bool]  # a mark, and whether boards are asked about on the way (`evaluation.sure_mark`)
 Emit = Callable[[str, dict[str, Any]], None]
 PROGRESS_SECONDS = 0.2  # between two notes on how far a race has come
 YOUNG_SECONDS, GROWN_SECONDS = (
@@ -237,27 +240,40 @@ class RaceJob(Job):
 class SureJob(Job):
     """Like `Solver.solve` without `verify`: try again until the network is sure of its board. No rule decides."""
 
-    def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int, sure: float):
+    def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int, doubt: Doubt):
         super().__init__([solver], problem, [sampler])
         self.solver, self.tries, self.best = solver, tries, 0
-        self.ledger = Ledger(problem, True, sure)
+        (mark, self.early), self.proposed = doubt, problem.solution
+        self.ledger = Ledger(problem, True, mark)
         self.pending.append(Lane(self, 0, seed))
 
     def step(self, lane: Lane, view: View, row: int) -> None:
         if not bool(view.state.x[row].isfinite().all()):
             return self.fail(str(diverged(view.steps[row])), status=422)
-        self.emit("frame", {"side": 0, **frame(view, row)})
+        if not self.early:
+            return self.emit("frame", {"side": 0, **frame(view, row)})
+        asked, self.proposed = self.proposed, view.proposal.symbols[row : row + 1]
+        cells = self.solver.cell_likelihood(view.x0_hat[row : row + 1], asked, self.problem)
+        steps, sure = view.steps[row], bool(cells.sum(1) > self.ledger.sure)
+        over = steps == lane.sampler.steps or (steps > 1 and sure)  # before the first step there is no board
+        shown = replace(view, x=view.proposal.x, times=[0.0] * len(view.times)) if over else view
+        self.emit("frame", {"side": 0, **frame(shown, row)})
+        if over:
+            self.ends(lane, self.proposed, view.proposal.valid[row : row + 1], cells, steps)
 
     def last(self, lane: Lane, view: View, row: int) -> None:
-        lane.open, started = False, time.perf_counter()
-        board, number = view.state.symbols[row : row + 1], lane.attempt + 1
+        board, started = view.state.symbols[row : row + 1], time.perf_counter()
         instance = identities(self.problem).to(self.solver.device)
         cells = self.solver.cell_belief(board, self.problem, Noise(lane.seed, instance, torch.zeros_like(instance)))
-        belief, calls = cells.sum(1), lane.sampler.calls + len(BELIEF_TIMES)
+        lane.seconds += time.perf_counter() - started
+        self.ends(lane, board, view.state.valid[row : row + 1], cells, lane.sampler.calls + len(BELIEF_TIMES))
+
+    def ends(self, lane: Lane, board: Symbols, valid: Tensor, cells: Tensor, calls: int) -> None:
+        """A try is over; with what each cell has in the likelihood of its board."""
+        lane.open, number, belief = False, lane.attempt + 1, cells.sum(1)
         if bool(belief > self.ledger.belief):
             self.best = number
-        spent = torch.tensor([lane.seconds + time.perf_counter() - started], dtype=torch.float64)
-        valid = view.state.valid[row : row + 1]
+        spent = torch.tensor([lane.seconds], dtype=torch.float64)
         self.ledger.enter(torch.tensor([0]), board, valid, torch.tensor([calls]), spent, belief)
         sure = len(self.ledger.open()) == 0
         told = {"number": number, "belief": round(float(belief), 4), "mark": round(self.ledger.sure, 4), "sure": sure}

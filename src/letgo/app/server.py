@@ -340,11 +340,11 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
             from letgo.evaluation import sure_mark
 
             name, solver = held.catalog.pick(request.task, request.model)
-            mark, problem = sure_mark(solver, request.sure), parse(solver, request.puzzle)
-            steps = solver.short_try if request.steps is None else request.steps
+            problem, steps = parse(solver, request.puzzle), solver.short_try if request.steps is None else request.steps
             sampler = _sampler(solver, request.rule, steps, request)
+            mark, early = sure_mark(solver, sampler, request.sure)
             opening = _opening(name, solver, problem, [sampler], [name], request.seed)
-            job = SureJob(solver, problem, sampler, request.tries, request.seed, mark)
+            job = SureJob(solver, problem, sampler, request.tries, request.seed, (mark, early))
             return job, opening | {"tries": request.tries, "sure": round(mark, 4)}
 
         return await _events(held, http, prepare)

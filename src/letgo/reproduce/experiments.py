@@ -343,8 +343,10 @@ def show_looped(results: Results) -> str:
     rows = []
     for name in sorted(filter(is_looped, results.store.models()), key=place):
         for r in map(results.use, results.store.reports(name)):
-            calls, sure = r["calls_per_instance"], r["settings"].get("sure")
-            tries = "1" if sure is None else f"up to {r['pass_at_k']['k']}, until above {sure:.2g}"
+            calls, marks = r["calls_per_instance"], r["settings"]
+            early, sure = marks.get("sure_early"), marks.get("sure_early", marks.get("sure"))
+            when = "after each" if early is None else "on the way"
+            tries = "1" if sure is None else f"up to {r['pass_at_k']['k']}, until above {sure:.2g} {when}"
             wrong = "-" if sure is None else f"{round(r['believed_wrong']['value'] * r['count'])} of {r['count']}"
             first = share(r["validity"] if sure is None else r["first_try"], 4)
             spent = f"{calls['value']:.0f}, {calls['median']:.0f}, {calls['p95']:.0f}"

@@ -59,9 +59,10 @@ class Setting(TypedDict):
 
 
 class Belief(TypedDict):
-    """From where on a board is believed."""
+    """From where on a board is believed: after a try, and on the way, by the next proposal."""
 
     sure: float | None
+    sure_early: NotRequired[float | None]
 
 
 class Tuning(TypedDict):

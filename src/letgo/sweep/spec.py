@@ -49,6 +49,7 @@ class Evaluate(TypedDict, total=False):
     soft_until: Share
     until_sure: bool
     sure: float
+    whole_tries: bool
 
 
 @dataclass(frozen=True)
