@@ -399,10 +399,14 @@ def test_what_is_no_line_of_the_log_goes(line: bytes, tmp_path: Path) -> None:
     assert log.read_bytes() == b'{"step": 4, "loss": 0.5}\n'
 
 
-def test_a_log_that_is_no_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "metrics.jsonl")  # opened, it would be waited for without end
-    with pytest.raises(LetgoError, match=r"metrics\.jsonl: not a regular file"):
-        Run(tmp_path, MINI).tidy(None)
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "state.pt", "metrics.jsonl", "validation.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/full")])
+def test_a_run_of_pipes_devices_and_folders_is_refused_at_once(
+    name: str, make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make(tmp_path / name)
+    with pytest.raises(LetgoError, match=f"{name}: (not a regular file|this is a directory)"):
+        go(MINI, tmp_path)
 
 
 def test_a_time_limit_stops_and_saves_and_the_schedule_does_not_notice(tmp_path: Path) -> None:

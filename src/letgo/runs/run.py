@@ -29,6 +29,8 @@ from letgo.runs.files import (
 from letgo.runs.locks import all_locked
 from letgo.typed import check
 
+FILES = ("config.json", "model.safetensors", "state.pt", "metrics.jsonl", "validation.json")
+
 
 @dataclass
 class Run:
@@ -217,6 +219,9 @@ class Run:
 
 def _to_train(config: Config, folder: Path) -> Run:
     """Return a run that goes on where it stopped, or a new one where nothing is."""
+    for path in (folder / name for name in FILES):
+        if path.exists():
+            regular_file(path)  # what is written to a pipe or a device is lost, or waits without end
     state = load_state(folder / "state.pt") if (folder / "state.pt").exists() else None
     if state is not None and state["step"] == 0 and Config.from_dict(state["config"]) != config:
         for path in folder.glob("checkpoints/*.safetensors"):  # no step was saved: it ran out of memory, perhaps
