@@ -19,7 +19,7 @@ from letgo.reproduce.paper import TABLE1, TABLE1_D3PM, TABLE7, TABLES, TRIES, Ce
 from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
-from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed
+from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed, temperature
 from letgo.tune import together as tuned_together
 
 Seeds = dict[int, Report]  # one rule's reports by training seed
@@ -108,7 +108,12 @@ def show_rows(results: Results, cells: list[Cell]) -> str:
 def _settings(found: Result | None) -> str:
     """` (7, 0.7)`: what a rule was tuned to; of seeds that differ, one after another."""
     reports = found.reports.values() if found else ()
-    texts = [", ".join(f"{value:g}" for value in r["settings"].values()) for r in reports]
+    texts = [
+        ", ".join(
+            f"{name} {value:g}" if name == "temperature" else f"{value:g}" for name, value in r["settings"].items()
+        )
+        for r in reports
+    ]
     return f" ({' / '.join(texts[:1] if len(set(texts)) == 1 else texts)})" if any(texts) else ""
 
 
@@ -158,8 +163,14 @@ def _d3pm_commands(model: str, task: str) -> list[str]:
 
 def beside_cells(results: Results, name: str, cells: list[Cell]) -> list[Report]:
     """The reports of a model that no cell of it shows."""
-    own = [cell for cell in cells if cell.model == split_seed(name)[0]]
-    return [results.use(r) for r in results.store.reports(name) if not any(fits(r, cell) for cell in own)]
+    model, seed = split_seed(name)
+    pairs = [(cell, results.store.seeds(cell).get(seed)) for cell in cells if cell.model == model]
+    shown = [(cell, temperature(best)) for cell, best in pairs if best is not None]
+    return [
+        results.use(r)
+        for r in results.store.reports(name)
+        if not any(fits(r, cell) and temperature(r) == warmth for cell, warmth in shown)
+    ]
 
 
 def rule_of(report: Report) -> str:
