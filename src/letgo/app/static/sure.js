@@ -85,7 +85,7 @@ class Attempts {
     this.verdict.className = `verdict ${solved ? "good" : "bad"}`;
     this.verdict.replaceChildren(make("b", { textContent: `${solved ? "✓" : "✕"} ${head}` }),
       make("strong", { textContent: `The rules are looked at only now: ${broken(this.card, count)}.` }),
-      make("span", { textContent: `${tries} ${tries === 1 ? "try" : "tries"}, ${calls} network calls with those that ask for the self-likelihood, ${seconds.toFixed(2)} s.` }));
+      make("span", { textContent: `${tries} ${tries === 1 ? "try" : "tries"}, ${calls} network calls, those for the self-likelihood included, ${seconds.toFixed(2)} s.` }));
     this.show(number - 1);
   }
 
