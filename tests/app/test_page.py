@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -58,7 +59,7 @@ def test_the_whole_story(page, browser):
 
     with watched(browser) as other:
         other.goto(page.url)
-        assert other.locator("input[value=x]").is_checked()
+        other.locator("input[value=x]:checked").wait_for(state="attached")
         for side in (0, 1):
             sees(other, f"#verdict-{side} b", verdicts[side])
         assert boards(other) == final
@@ -213,19 +214,39 @@ def test_a_masked_board_is_filled_by_every_decoder(page):
     assert page.is_checked("input[name=view][value=p]")
 
 
+OTHERS = """
+from letgo import tasks
+from own_tasks import Derangements, Traffic, TwoSteps
+
+for task in (Derangements, Traffic, TwoSteps):
+    tasks.register(task)
+"""
+# Of tasks whose text is no letter for each cell: a title, a puzzle, its clues, a cell and a key, the puzzle after that
+WRITTEN = {
+    "derangements": ("Derangements", "??C B??", "2 clues.", 0, "a", "A?C B??"),
+    "traffic": ("Traffic", "red,,,,blue", "2 clues.", 2, "g", "red,,green,,blue"),
+    "two-steps": ("Two-steps", "0110|0010|0001|0000", "0 clues.", 0, "1", "0110|0010|0001|0000"),
+}
+
+
 @pytest.fixture(scope="module")
 def coins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with CONTRIBUTING's own task, a short run of it, and one whose tuned settings are cut off."""
     import letgo
     from letgo import tasks
     from letgo.config import Config
+    from letgo.runs import save_weights, write_json
 
     folder, before = tmp_path_factory.mktemp("own"), dict(tasks.TASKS)
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.S | re.M)
-    (folder / "coins.py").write_text(next(block for block in blocks if "class Coins" in block))
+    (folder / "coins.py").write_text(next(block for block in blocks if "class Coins" in block) + OTHERS)
     try:
         config = Config.for_task(tasks.get(tasks.load(f"{folder / 'coins.py'}:Coins")))
+        for name in WRITTEN:
+            other = Config.for_task(tasks.get(name), sample_steps=3)
+            write_json(folder / name / "config.json", other.as_dict())
+            save_weights(folder / name / "model.safetensors", other.build_model().state_dict())
         letgo.train(config, folder / "run", steps=20, boards=64, sample_steps=10, validate=0, device="cpu")
     finally:
         tasks.TASKS.clear()
@@ -238,9 +259,12 @@ def coins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def coins_address(coins: Path) -> Iterator[str]:
     """`letgo app` as a user starts it."""
-    models = ["--model", str(coins / "run"), "--model", str(coins / "odd")]
+    models = [word for name in ("run", "odd", *WRITTEN) for word in ("--model", str(coins / name))]
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "letgo", "app", "--port", "0", "--task", f"{coins / 'coins.py'}:Coins", *models]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         place = re.search(r"http://127\.0\.0\.1:\d+", line)
@@ -278,6 +302,25 @@ def test_a_task_of_ones_own_is_played_beside_the_others(browser, coins: Path, co
         page.click("#editor [data-cell='2']")
         page.keyboard.press("t")
         assert page.input_value("#puzzle") == "..T."
+        run(page)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_puzzle_of_ones_own_is_drawn_and_edited_however_it_is_written(browser, coins_address: str, name: str):
+    title, puzzle, clues, cell, key, edited = WRITTEN[name]
+    with watched(browser) as page:
+        page.goto(coins_address)
+        page.locator("#task option", has_text=title).wait_for(state="attached")
+        page.select_option("#task", title)
+        page.fill("#puzzle", puzzle)
+        sees(page, "#puzzle-message", clues)
+        assert page.locator("#editor .clue").count() == int(clues[0])
+        page.locator(f"#editor [data-cell='{cell}']").focus()
+        page.keyboard.press(key)
+        page.wait_for_function("text => document.querySelector('#puzzle').value === text", arg=edited)
+        page.locator(f"#editor [data-cell='{cell}']").focus()
+        page.keyboard.press("Delete")
+        page.wait_for_function("text => document.querySelector('#puzzle').value === text", arg=puzzle)
         run(page)
 
 

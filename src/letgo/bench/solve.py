@@ -15,24 +15,23 @@ from letgo.estimates import rate
 from letgo.machine import device_name
 from letgo.slots import Slots
 from letgo.solver import Solver
-from letgo.tasks import Problem
+from letgo.tasks import Problem, Task
 
 SEED = 0  # of the puzzles, their images and the noise
 
 
-def images_of(solver: Solver, problem: Problem, images: int) -> Problem:
-    """The puzzles as they are, then each under random symmetries of the task, a new one for every further image."""
+def puzzles_of(task: Task, data: str | None, count: int, images: int = 1) -> Problem:
+    """Draw test puzzles, then take each under random symmetries of the task, a new one for every further image."""
+    problem = source_of(task, data).draw("test", None, count, SEED)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        more = [solver.task.random_images(problem.solution, problem.given) for _ in range(images - 1)]
+        more = [task.random_images(problem.solution, problem.given) for _ in range(images - 1)]
     return Problem.cat([Problem(problem.solution, problem.given, problem.context), *(Problem(*each) for each in more)])
 
 
 def bench_solve(
     solver: Solver,
-    data: str | None = None,
-    count: int = 4000,
-    images: int = 1,
+    problem: Problem,
     tries: int = 48,
     steps: int | None = None,
     batch: int | None = None,
@@ -42,7 +41,6 @@ def bench_solve(
     """Measure how many puzzles a second are settled: tried again, `tries` times at most, until the network is sure."""
     if tries > 1 and solver.sure is None:
         raise LetgoError(f"model '{solver.config.name}' does not know when it is sure of a board; give --tries 1")
-    problem = images_of(solver, source_of(solver.task, data).draw("test", None, count, SEED), images)
     texts = solver.task.format_clues(problem)
     runs: list[Slots] = []
 
@@ -68,7 +66,6 @@ def bench_solve(
         "version": __version__,
         "precision": solver.precision,
         "puzzles": len(texts),
-        "images": images,
         "rule": slots.sampler.rule,
         "steps": slots.sampler.steps,
         "tries": tries,

@@ -61,12 +61,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _solve(args: argparse.Namespace) -> int:
-    from letgo.bench.solve import bench_solve, summary
+    from letgo.bench.solve import bench_solve, puzzles_of, summary
     from letgo.solver import load
 
     solver = load(args.preset, args.device, threads=args.threads, precision=args.precision)
-    words = (args.data, args.count, args.images, args.tries, args.steps, args.batch, args.repeats)
-    report = bench_solve(solver, *words, _teller(args))
+    problem = puzzles_of(solver.task, args.data, args.count, args.images)
+    report = bench_solve(solver, problem, args.tries, args.steps, args.batch, args.repeats, _teller(args))
+    report["images"] = args.images
     options.publish({**report, "command": args.command_line}, args, summary)
     return 0
 
