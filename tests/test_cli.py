@@ -374,7 +374,7 @@ def test_an_example_that_is_not_solved_comes_without_praise(run: str, capsys: py
 def test_a_rule_that_was_tuned_for_other_steps_is_replaced_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     """EM decay draws nothing valid with a quarter of its steps; what takes its place draws fewer, and says so."""
     assert main(["generate", "latin", "--steps", "2"]) == 0
-    told = "letgo: em-decay, which draws most valid boards, was tuned for 200 steps; with 2 it is tweedie, and fewer"
+    told = "letgo: em-decay, which draws most valid boards, was tuned for 200 steps; with 2 it is resample, and fewer"
     assert capsys.readouterr().err.startswith(told)
     assert main(["generate", "latin", "--steps", "2", "--quiet"]) == 0
     assert capsys.readouterr().err == ""

@@ -206,6 +206,38 @@ def test_chance_is_in_the_symbols_or_in_the_order(mini_boards: Tensor) -> None:
         Confidence(-1.0)
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("rule", ["confidence", "remask"])
+@pytest.mark.parametrize("temperature", [None, 1.0, 0.25, 0.0])
+def test_symbols_are_drawn_at_the_rules_temperature(rule: str, temperature: float | None) -> None:
+    """Every cell of 1,000 boards opens in one step from p = (.6, .3, .1): the shares are p^(1/T) by the sum of them,
+    where T is .5 if nobody says, within four standard deviations; fixed seed."""
+    p = torch.tensor([0.6, 0.3, 0.1])
+    sharp = p ** (1 / (0.5 if temperature is None else temperature)) if temperature != 0 else torch.tensor([1.0, 0, 0])
+    start = torch.tensor([0.0, 0, 0, 1]).expand(1000, 16, 4)
+    x0_hat = torch.cat([p, torch.zeros(1)]).expand_as(start)
+    one, zero = torch.ones(1, 1, 1), torch.zeros(1, 1, 1)
+    step = Transition(PATH, lambda x, t: x0_hat, start, x0_hat, one, zero)
+    noise = {
+        purpose: torch.randn(start.shape, generator=torch.Generator().manual_seed(purpose)) for purpose in range(8)
+    }
+    x_s = Sampler(rule, temperature=temperature).build()(step).sample(noise.__getitem__)
+    share = (sharp / sharp.sum()).double()
+    spread = (share * (1 - share) / 16_000).sqrt()
+    assert not masked(x_s).any()
+    assert ((x_s[..., :3].double().mean((0, 1)) - share).abs() <= 4 * spread).all()
+
+
+@pytest.mark.fast
+def test_a_temperature_is_refused_where_it_means_nothing() -> None:
+    with pytest.raises(LetgoError, match="rule 'ancestral' takes no temperature; only confidence, remask take it"):
+        Sampler("ancestral", temperature=0.5)
+    with pytest.raises(LetgoError, match="with order_noise the likeliest symbols are taken; leave temperature out"):
+        Sampler("remask", order_noise=0.5, temperature=0.5)
+    with pytest.raises(LetgoError, match="temperature must be >= 0, got -1"):
+        Sampler("confidence", temperature=-1.0)
+
+
 class Guess(nn.Module):
     """Unsure of everything, and of another opinion at every time."""
 
@@ -270,7 +302,8 @@ machine = {"network": "nlm", "width": 4, "time_features": 4, "depth": 2}
 mini = replace(PRESETS["sudoku-mini-d3pm"], network_options=small)
 graphs = replace(PRESETS["connectivity-d3pm"], task_options={"size": 4}, network_options=machine)
 flow = replace(PRESETS["sudoku-flow-velocity-baseline"], task_options={"box": 2}, network_options=small)
-rules = ["ancestral", {}], ["confidence", {}], ["confidence", {"order_noise": 0.5}], ["remask", {}], ["remdm", {}]
+ordered, hot = {"order_noise": 0.5}, {"temperature": 1.0}
+rules = ["ancestral", {}], ["confidence", {}], ["confidence", ordered], ["remask", hot], ["remdm", {}]
 for config in (mini, graphs):
     torch.manual_seed(0)
     plain = Solver(config, config.build_model(), fast=False)
@@ -384,11 +417,11 @@ def test_both_kinds_of_chance_are_measured_by_the_command_line(
 ) -> None:
     words = ["evaluate", masked_run, "--rule", "confidence", "--count", "4", "--passes", "3", "--steps", "8", "--json"]
     found = []
-    for more in ([], ["--order-noise", "0.5"]):
+    for more in ([], ["--order-noise", "0.5"], ["--temperature", "1"]):
         assert main([*words, *more, "--quiet"]) == 0
         found.append(json.loads(capsys.readouterr().out))
-    assert [report["settings"] for report in found] == [{}, {"order_noise": 0.5}]
-    assert [report["pass_at_k"]["k"] for report in found] == [3, 3]
+    assert [report["settings"] for report in found] == [{}, {"order_noise": 0.5}, {"temperature": 1.0}]
+    assert [report["pass_at_k"]["k"] for report in found] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("-d3pm")])

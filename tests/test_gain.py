@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import letgo
-from letgo.analysis import analysis_of, gain, weights
+from letgo.analysis import analysis_of, gain, sources, weights
 from letgo.analysis.study import Piece, Study, Wish, run_analysis
 from letgo.data.source import source_of
 from letgo.evaluation import evaluate
@@ -108,3 +108,6 @@ def test_as_many_puzzles_of_every_source_and_each_under_its_own_name(tmp_path: P
         }  # fmt: skip
         assert row["mixed"] == pytest.approx(0.25)
     assert {row["rule"] for row in report["rows"]} == {"ddpm", "tweedie"}
+    assert "hard 0.000 (n = 3); unbiased 1.000 (n = 3); 17_clue" in sources.tell(report)  # few everywhere: all are told
+    report["rows"][0]["sources"]["hard"]["n"] = 5
+    assert sources.told(report) == ["hard"]

@@ -389,5 +389,15 @@ def test_the_d3pm_block_has_the_papers_33_numbers_and_says_what_is_missing(put: 
     assert "| Latin, generation | d3pm | Confidence | 0.990 [" in text
     assert "| latin-d3pm | gen | remdm | 0.850 [" in text
     assert "| latin-d3pm | gen | confidence order_noise=0.5 | 0.995 [" in text
+    hot = {"settings": {"temperature": 1.0}, "rule": "confidence"}
+    put("latin-d3pm.s1", report(1500, **known, **hot))  # a seed at another temperature is not pooled with the first
+    text = shown(
+        put("latin-d3pm", report(1990, **known, rule="confidence"), report(1400, **known, **hot)), "table1-d3pm"
+    )
+    assert "| Latin, generation | d3pm | Confidence | 0.995 [" in text
+    assert "| latin-d3pm | gen | confidence temperature=1 | 0.700 [" in text
+    assert "| latin-d3pm.s1 | gen | confidence temperature=1 | 0.750 [" in text
+    text = shown(put("latin-d3pm", report(1400, **known, **hot)), "table1-d3pm")
+    assert "| Latin, generation | d3pm | Confidence (temperature 1) | **0.725 [" in text
     assert "latin-d3pm" not in shown(Store(tmp_path), "others")
-    assert "| Latin, generation | - (0.65) | 0.990 (0.99) | - (0.96) |" in front(Results(Store(tmp_path)))
+    assert "| Latin, generation | - (0.65) | **0.725** (0.99) | - (0.96) |" in front(Results(Store(tmp_path)))

@@ -16,7 +16,10 @@ from letgo.data.source import source_of
 from letgo.evaluation import evaluate
 from letgo.presets import PRESETS
 from letgo.samplers import Sampler
+from letgo.sampling import diverged
 from letgo.solver import Solver, load
+from letgo.tasks import Problem
+from letgo.tune import tune
 
 
 def study(model: str = "sudoku-mini", count: int = 9, **wish: object) -> Study:
@@ -58,6 +61,27 @@ def test_the_field_of_em_decay_is_the_grid_of_tune() -> None:
     settings = {(row["settings"]["sigma"], row["settings"]["tau_start"]) for row in found["rows"]}
     assert settings == {(s, t) for s in (3.0, 5.0, 7.0, 10.0, 14.0) for t in (0.6, 0.7, 0.8)}
     assert found["tweedie"]["n"] == 3
+
+
+def test_a_setting_that_diverges_is_a_setting_without_valid_boards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of EM decay's grid the greatest sigma may; the others are still measured, and `tune` takes another."""
+    whole = Solver.sample
+
+    def sample(solver: Solver, problem: Problem, sampler: Sampler, *args: object, **words: object) -> torch.Tensor:
+        if sampler.sigma == 14:
+            raise diverged(7)
+        return whole(solver, problem, sampler, *args, **words)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(Solver, "sample", sample)
+    part = study(count=6)
+    samplers = [Sampler("em-decay", 40, sigma=sigma, tau_start=0.7) for sigma in (14.0, 3.0)]
+    gone, other = sweep.measured(part, samplers)
+    assert (gone["validity"]["value"], gone["validity"]["n"], gone["diverged"]) == (0, 6, True)
+    assert "diverged" not in other
+    assert sweep.line(gone).endswith(" diverged")
+    table = tune(part.solver, part.problem, samplers)
+    assert table["grid"][0]["validity"] == 0 < table["grid"][1]["validity"]
+    assert table["best"]["sigma"] == 3
 
 
 def test_a_runs_curve_has_a_point_for_every_kept_checkpoint(tmp_path: Path) -> None:

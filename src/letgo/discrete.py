@@ -28,6 +28,7 @@ from letgo.shapes import State, Symbols, Time
 
 LEAST = 1e-9  # the probability that is left to every symbol
 SWEEPS, SWEEP_TIME, SWEEP_SHARE = 4, 0.05, 0.2  # of `remask`: the last fifth of the time, a fifth of the cells
+TEMPERATURE = 0.5  # of the symbols that `confidence` and `remask` draw
 REMASK_RATE = 8.0  # of `remdm`, per unit of time: ReMDM-cap's .008 a step at its 1024 steps
 
 Cells = Bool[Tensor, "batch cells"]
@@ -79,12 +80,13 @@ class Unmask:
     step: Transition
     opens: Choice
     hides: Choice | None = None
-    drawn: bool = True  # the symbols are drawn from x0_hat; otherwise they are the likeliest ones
+    temperature: float = 1.0  # the symbols are drawn from x0_hat^(1 / temperature); at 0 they are the likeliest ones
 
     def sample(self, draw: Draw) -> State:
         step, x_t, masked = self.step, self.step.x_t, masked_cells(self.step.x_t)
         scores = step.x0_hat.clamp(min=LEAST).log()
-        symbols = (scores + gumbel(draw(DRAW)) if self.drawn else scores)[..., :-1].argmax(-1)
+        scores = scores + self.temperature * gumbel(draw(DRAW)) if self.temperature else scores
+        symbols = scores[..., :-1].argmax(-1)
         opens = (masked & self.opens(draw))[..., None]
         x_s = torch.where(opens, F.one_hot(symbols, x_t.shape[-1]).to(x_t.dtype), x_t)
         if self.hides is None:
@@ -129,16 +131,22 @@ def remdm(step: Transition) -> Unmask:
 class Confidence:
     """The surest cells open first, as many as leave the share s of all that are no clues masked.
 
-    With `order_noise` the likeliest symbols are taken instead of drawn ones, and chance is in the order: the logarithm
-    of a cell's largest probability has Gumbel noise of scale order_noise * t (Ye et al. 2024 have .5). With 0 nothing
-    is left to chance.
+    Symbols are drawn from x0_hat^(1 / temperature): where the network is nearly sure it is taken at its word, where
+    several symbols are alike any of them is. With `order_noise` the likeliest symbols are taken instead, and chance is
+    in the order: the logarithm of a cell's largest probability has Gumbel noise of scale order_noise * t (Ye et al.
+    2024 have .5). With 0 of either nothing is left to chance.
     """
 
     order_noise: float | None = None
+    temperature: float | None = None  # None is TEMPERATURE, or 0 with order_noise
 
     def __post_init__(self) -> None:
-        if self.order_noise is not None and not 0 <= self.order_noise < math.inf:
-            raise LetgoError(f"order_noise must be >= 0, got {self.order_noise}")
+        for name in ("order_noise", "temperature"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise LetgoError(f"{name} must be >= 0, got {value}")
+        if self.order_noise is not None and self.temperature:
+            raise LetgoError("with order_noise the likeliest symbols are taken; leave temperature out, or order_noise")
 
     def __call__(self, step: Transition) -> Unmask:
         return self.until(step, _whole(_open_to_all(step).sum(1, keepdim=True) * step.s[..., 0]))
@@ -152,7 +160,8 @@ class Confidence:
             sure = sure + noise * step.t[..., 0] * gumbel(draw(KERNEL)[..., 0]) if noise else sure
             return _rank(-sure.masked_fill(~masked, -torch.inf)) < masked.sum(1, keepdim=True) - left
 
-        return Unmask(step, opens, hides, drawn=self.order_noise is None)
+        usual = TEMPERATURE if self.order_noise is None else 0.0
+        return Unmask(step, opens, hides, usual if self.temperature is None else self.temperature)
 
 
 @dataclass(frozen=True)

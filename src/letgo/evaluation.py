@@ -44,7 +44,7 @@ def evaluate_model(
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
 
-    `settings` are those of the rule: sigma, tau_start, sigma_ahead, variance, ahead, soft_until, order_noise; where
+    `settings` are those of the rule, as `letgo.samplers.Sampler` names them (sigma, tau_start, variance ...); where
     they are not given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the
     network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored. Where it found
     one for boards on the way, a try ends there; with `whole_tries` only the last board is asked about, by more calls.

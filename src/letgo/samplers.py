@@ -21,7 +21,7 @@ class RuleKind:
 
     build: Callable[..., Rule]  # from the settings in `takes`
     takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
-    may_take: tuple[str, ...] = ()  # of order_noise and sigma_ahead
+    may_take: tuple[str, ...] = ()  # of sigma_ahead, order_noise, temperature: without them it has values of its own
     calls: int = 1  # of the network, for each step
     family: str = "gaussian"  # of the path
     one_hot: bool = False  # it reads x0_hat as probabilities of symbols
@@ -56,8 +56,8 @@ RULES: dict[str, RuleKind] = {
     "em": RuleKind(EulerMaruyama, ("sigma",)),
     "em-decay": RuleKind(EulerMaruyama, ("sigma", "tau_start"), ("sigma_ahead",)),
     "ancestral": plain(ancestral, family="absorbing", tempers=False),
-    "confidence": RuleKind(Confidence, (), ("order_noise",), family="absorbing", tempers=False),
-    "remask": RuleKind(Remask, (), ("order_noise",), family="absorbing", tempers=False),
+    "confidence": RuleKind(Confidence, (), ("order_noise", "temperature"), family="absorbing", tempers=False),
+    "remask": RuleKind(Remask, (), ("order_noise", "temperature"), family="absorbing", tempers=False),
     "remdm": plain(remdm, family="absorbing", tempers=False),
 }
 
@@ -65,7 +65,7 @@ RULES: dict[str, RuleKind] = {
 # The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
 USUAL = {
     "sigma": None, "tau_start": None, "sigma_ahead": None, "variance": 1.0, "ahead": 0.0, "soft_until": None,
-    "order_noise": None,
+    "order_noise": None, "temperature": None,
 }  # fmt: skip
 SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
@@ -98,6 +98,7 @@ class Sampler:
     ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
     soft_until: float | None = None  # t* of soft pinning; None is always hard
     order_noise: float | None = None  # chance in the order of cells instead of in their symbols
+    temperature: float | None = None  # of the symbols that confidence and remask draw
 
     def __post_init__(self) -> None:
         kind = rule_kind(self.rule)
@@ -105,7 +106,8 @@ class Sampler:
         for name in SETTINGS:
             if not isinstance(value := getattr(self, name), (int, float, type(None))):
                 raise LetgoError(f"{name} must be a number, got {value!r}")
-        values = {name: getattr(self, name) for name in ("sigma", "tau_start", "sigma_ahead", "order_noise")}
+        names = ("sigma", "tau_start", "sigma_ahead", "order_noise", "temperature")
+        values = {name: getattr(self, name) for name in names}
         for name in kind.takes:
             if values[name] is None:
                 flags = " and ".join(f"--{name.replace('_', '-')}" for name in kind.takes)
@@ -127,6 +129,7 @@ class Sampler:
             raise LetgoError(f"rule '{self.rule}' takes no ahead; only rules of Gaussian paths do")
         if self.soft_until is not None and math.isnan(self.soft_until):
             raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
+        self.build()  # what a rule refuses is refused here
 
     def build(self) -> Rule:
         kind = RULES[self.rule]

@@ -146,8 +146,12 @@ def advance(
         return reverse_step(denoise, path, rule, walk, (t, s), clues, noise)
 
 
-def diverged(step: int) -> LetgoError:
-    return LetgoError(f"the sampler diverged at step {step}; take a smaller sigma or variance, or more steps")
+class Diverged(LetgoError):
+    """A sampler left all numbers behind: its settings do not suit the network and the number of steps."""
+
+
+def diverged(step: int) -> Diverged:
+    return Diverged(f"the sampler diverged at step {step}; take a smaller sigma or variance, or more steps")
 
 
 def check_proposal(path: Path, grid: Grid, walk: Walk, x0_hat: State, warned: bool = False) -> bool:

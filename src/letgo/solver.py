@@ -393,11 +393,14 @@ class Solver:
     def generation_rule(self, steps: int | None = None) -> str:
         """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best.
 
-        Settings that were tuned for other steps are no choice of ours: EM decay draws nothing valid with a quarter.
+        Settings that were tuned for other steps are no choice of ours: EM decay draws nothing valid with a quarter. Nor
+        does Tweedie reprojection, whose mean of many boards is none; drawn symbols are (docs/decisions.md).
         """
         rule = str(self.card.get("generation_rule") or self.best_rule)
         tuned = self.tuning(rule, self.generation).get("steps")
-        return rule if tuned in (None, self.steps(steps)) else self.best_rule
+        if tuned in (None, self.steps(steps)):
+            return rule
+        return "resample" if "resample" in fitting(self.path, self.codec) else self.best_rule
 
     @property
     def card(self) -> dict[str, Any]:

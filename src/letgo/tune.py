@@ -15,6 +15,7 @@ from letgo.machine import cpu_threads
 from letgo.rng import Noise
 from letgo.runs import Run
 from letgo.samplers import RULES, Sampler, rule_kind
+from letgo.sampling import Diverged
 from letgo.shapes import Symbols
 from letgo.solver import Progress, Solver
 from letgo.tasks import Problem
@@ -204,5 +205,9 @@ def _within(progress: Progress, before: int, total: int) -> Progress:
 def _valid(
     solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress
 ) -> torch.Tensor:
-    boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
+    """Which boards end valid: none, where the sampler diverges on any."""
+    try:
+        boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
+    except Diverged:
+        return torch.zeros(len(problem))
     return solver.task.validate(boards, problem).float()

@@ -10,7 +10,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PATIENCE = int(os.environ.get("LETGO_PATIENCE_MS", "60000"))  # only ends a test that would otherwise hang
+PATIENCE = int(os.environ.get("LETGO_PATIENCE_MS", "120000"))  # only ends a test that would otherwise hang
 
 
 class watched:

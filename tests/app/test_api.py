@@ -239,7 +239,7 @@ def test_a_masked_model_plays_the_rules_that_fit_it(folders):
     name, puzzle = str(folders["sudoku-d3pm"]), "1.............2."
     with TestClient(create_app([name]), base_url=HOST) as client:
         [card] = [card for card in client.get("/api/models").json()["models"] if card["name"] == name]
-        ordered = ["order_noise", "soft_until"]
+        ordered = ["order_noise", "temperature", "soft_until"]
         assert card["rules"] == {
             "ancestral": ["soft_until"], "confidence": ordered, "remask": ordered, "remdm": ["soft_until"]
         }  # fmt: skip

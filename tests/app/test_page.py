@@ -59,7 +59,7 @@ def test_the_whole_story(page, browser):
 
     with watched(browser) as other:
         other.goto(page.url)
-        assert other.locator("input[value=x]").is_checked()
+        other.locator("input[value=x]:checked").wait_for(state="attached")
         for side in (0, 1):
             sees(other, f"#verdict-{side} b", verdicts[side])
         assert boards(other) == final

@@ -304,6 +304,10 @@ def test_the_form_keeps_what_was_chosen(browser, plain):
         assert page.input_value("#steps") == "77"
         page.select_option("#task", "Sudoku 9x9")
         assert page.input_value("#model") == first == "sudoku-baseline"
+        page.select_option("#model", "sudoku")
+        for task, left_with in (("Queens", "queens"), ("Sudoku 9x9", "sudoku")):
+            page.select_option("#task", task)
+            assert page.input_value("#model") == left_with
 
 
 def test_a_link_to_an_unknown_model_is_not_rewritten(browser, plain):

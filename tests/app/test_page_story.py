@@ -118,7 +118,7 @@ def test_a_cell_darkens_while_it_holds_and_the_curves_have_their_own_scale(brows
     with watched(browser, reduced_motion="reduce") as page:
         page.goto(plain)
         sees(page, "#puzzle-message", "21 clues.")
-        assert page.locator("input[value=p]").is_checked()  # the proposal is the first view
+        page.locator("input[value=p]:checked").wait_for(state="attached")  # the proposal is the first view
         page.fill("#scrub", "150")
         frames = story["frames"][0][:150]
         for i, ground in enumerate(

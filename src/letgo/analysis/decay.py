@@ -30,13 +30,15 @@ def plot(reports: list[Report]) -> Figure:
     """Draw a field for each report: darker is more valid, and every field has its number."""
     figure, [axes] = panels(1, len(reports), (3.4, 2.8))
     for axis, report in zip(axes, reports, strict=True):
+        broken = {(r["settings"]["sigma"], r["settings"]["tau_start"]) for r in report["rows"] if r.get("diverged")}
         found = {(r["settings"]["sigma"], r["settings"]["tau_start"]): r["validity"]["value"] for r in report["rows"]}
         sigmas, taus = (sorted({key[i] for key in found}) for i in (0, 1))
         values = [[found[sigma, tau] for tau in taus] for sigma in sigmas]
         axis.imshow(values, vmin=0, vmax=1, cmap="Blues", origin="lower", aspect="auto")
         for i, row in enumerate(values):
             for j, value in enumerate(row):
-                axis.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if value > 0.6 else "black")
+                text = "diverges" if (sigmas[i], taus[j]) in broken else f"{value:.2f}"
+                axis.text(j, i, text, ha="center", va="center", color="white" if value > 0.6 else "black")
         axis.set_xticks(range(len(taus)), [f"{tau:g}" for tau in taus])
         axis.set_yticks(range(len(sigmas)), [f"{sigma:g}" for sigma in sigmas])
         axis.grid(visible=False)

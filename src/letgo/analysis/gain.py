@@ -101,6 +101,7 @@ def tell(report: Report) -> str:
 
 def plot(reports: list[Report]) -> Figure:
     """Draw a column for each model, a line for each time told: the gain, and how far the answer leaves the blur."""
+    top = 1.5 * max(1.0, *(value for report in reports for row in report["rows"] for value in row["gain"]))
     figure, axes = panels(2, len(reports), size=(3.4, 2.3), sharey="row", sharex=True)
     for gains, left, report in zip(*axes, reports, strict=True):
         for row, colour in zip(report["rows"], COLOURS, strict=False):
@@ -109,7 +110,7 @@ def plot(reports: list[Report]) -> Figure:
             left.plot(report["t"], row["left"], color=colour, label=label)
         gains.axhline(1, color="#999999", lw=0.8)
         gains.set_yscale("log")
-        gains.set_ylim(bottom=0.01)
+        gains.set_ylim(0.01, top)
         gains.set_xscale("log")
         gains.set_title(f"{report['model']}, regime {report['regime']}", loc="left")
         gains.legend(frameon=False)

@@ -23,7 +23,7 @@ from letgo.tasks import Problem
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FEW = 5  # a source of fewer instances is measured, but no line of the picture
+FEW = 5  # a source of fewer instances is measured, but not told of
 
 
 def run(study: Study) -> Report:
@@ -72,15 +72,18 @@ def samplers_of(study: Study) -> list[Sampler]:
     return [study.sampler(rule) for rule in tuned]
 
 
+def told(report: Report) -> list[str]:
+    """The sources that have more than a few instances; all, where none has."""
+    first = report["rows"][0]["sources"]
+    return [name for name in report["shares"] if first[name]["n"] >= FEW] or list(report["shares"])
+
+
 def tell(report: Report) -> str:
-    """Return a line for each rule: the sources that have more than a few instances, and their mix."""
+    """Return a line for each rule: its sources, and their mix."""
     lines = []
     for row in report["rows"]:
-        parts = [
-            f"{name} {found['value']:.3f} (n = {found['n']})"
-            for name, found in row["sources"].items()
-            if found["n"] >= FEW
-        ]
+        found = {name: row["sources"][name] for name in told(report)}
+        parts = [f"{name} {one['value']:.3f} (n = {one['n']})" for name, one in found.items()]
         lines.append(f"{row['rule']:10} {'; '.join(parts)}; in the file's shares {row['mixed']:.3f}")
     return "\n".join(lines)
 
@@ -90,7 +93,7 @@ def plot(reports: list[Report]) -> Figure:
     figure, [axes] = panels(1, len(reports), (4.6, 2.8), sharex=True)
     for axis, report in zip(axes, reports, strict=True):
         rows = report["rows"]
-        names = [name for name in report["shares"] if rows[0]["sources"][name]["n"] >= FEW][::-1]
+        names = told(report)[::-1]
         for place, row in enumerate(rows):
             at = [i + 0.14 * ((len(rows) - 1) / 2 - place) for i in range(len(names))]
             found = [row["sources"][name] for name in names]

@@ -96,7 +96,8 @@ def plot(reports: list[Report]) -> Figure:
             axis.plot(report["t"], report["curves"][name], color=COLOURS[LINES[name]], label=text)
         axis.set_title(f"{report['model']}, regime {report['regime']}", loc="left")
         axis.set_xlabel("t (0 data, 1 noise)")
-        axis.set_ylim(-0.03, 1.03)
+        axis.set_ylim(-0.03, 1.4)  # room for the legend
+        axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
         axis.legend(frameon=False, title="mean over t", title_fontsize=7, loc="upper right", borderaxespad=0)
     axes[0][0].set_ylabel("share of boards in E_+")
     caption(figure, reports)

@@ -7,17 +7,20 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from letgo.analysis import Report
 from letgo.analysis.drawing import caption, panels
 from letgo.analysis.study import Study
 from letgo.estimates import rate
 from letgo.samplers import RULES, USUAL, Sampler, fitting
+from letgo.sampling import Diverged
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
 
 MOST = 5000  # steps of one run
+FEW = 4  # lines whose names have room in a panel
 RUNS = 3  # the instances in equal parts, other clues in each: Table 10's standard errors are over such runs
 LINES = {
     "ddpm": "#b3541e", "tweedie": "#1f6f8b", "resample": "#5b8c5a", "euler": "#8a6fb0", "heun": "#c28f2c",
@@ -32,9 +35,12 @@ def measured(study: Study, samplers: list[Sampler]) -> list[Report]:
     for done, sampler in enumerate(samplers, 1):
         sampler.check(solver.path, solver.codec)
         show = study.progress(f"{named(sampler)} ({done} of {len(samplers)}): sampled")
-        states = solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show)
-        boards = solver.read(states, problem)
-        rows.append(row_of(sampler, solver.task.validate(boards, problem)))
+        try:
+            states = solver.sample(problem, sampler, study.seed, batch=study.wish.batch, progress=show)
+        except Diverged:  # of a sweep a setting like any other, of which no board is used
+            rows.append({**row_of(sampler, torch.zeros(len(problem), dtype=torch.bool)), "diverged": True})
+            continue
+        rows.append(row_of(sampler, solver.task.validate(solver.read(states, problem), problem)))
     return rows
 
 
@@ -71,7 +77,7 @@ def line(row: Report) -> str:
     spread = "" if error is None else f" ± {error:.3f}"
     return (
         f"{row['rule']:10} {row['steps']:5} steps  {settings:24} "
-        f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]{spread}"
+        f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]{spread}{' diverged' * row.get('diverged', 0)}"
     )
 
 
@@ -106,6 +112,7 @@ def at(row: Report, name: str) -> float | int:
 def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool = False) -> Figure:
     """Draw a panel for each report, a line for each sampler."""
     figure, [axes] = panels(1, len(reports), (3.6, 2.8), sharey=True)
+    many = any(len(by_setting(report["rows"], name)) > FEW for report in reports)
     for axis, report in zip(axes, reports, strict=True):
         lines, seen = by_setting(report["rows"], name), set()
         for text, rows in lines.items():
@@ -119,7 +126,11 @@ def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool =
             axis.minorticks_off()
         axis.set_title(report["model"], loc="left")
         axis.set_xlabel(label)
-        axis.legend(frameon=False)
+        if not many:
+            axis.legend(frameon=False)
+    if many:  # beside the panels, where it hides no line
+        lines = {line.get_label(): line for axis in axes for line in axis.lines}
+        figure.legend([*lines.values()], [*lines], loc="outside right upper", frameon=False)
     axes[0].set_ylabel("share of valid boards")
     told = {"steps"} if name in ("steps", "calls") else set()  # the axis tells them
     caption(figure, [{key: value for key, value in report.items() if key not in told} for report in reports])

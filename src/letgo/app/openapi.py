@@ -19,7 +19,7 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
         tempered = [rule for rule, kind in RULES.items() if kind.tempers]
         led = [rule for rule, kind in RULES.items() if "ahead" in kind.settings]
         conditions.append(_only("variance", {"not": {"const": 1}}, tempered, False))
-        for setting in ("order_noise", "sigma_ahead"):
+        for setting in ("order_noise", "temperature", "sigma_ahead"):
             takers = [rule for rule, kind in RULES.items() if setting in kind.may_take]
             conditions.append(_only(setting, {"type": "number"}, takers, False))
         part["allOf"] = [*conditions, _only("ahead", {"not": {"const": 0}}, led, False)]

@@ -47,6 +47,7 @@ class Settings(Strict):
     ahead: Annotated[float, amount(100.0, "Steps by which the time that the network is told runs ahead of t")] = 0.0
     soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None
     order_noise: Annotated[float, amount(16.0, "Chance in the order of cells, not in their symbols")] | None = None
+    temperature: Annotated[float, amount(16.0, "Of the symbols that are drawn; 0 takes the likeliest")] | None = None
 
 
 class RuleSettings(Settings):

@@ -174,6 +174,8 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
     text = "confidence, remask: the likeliest symbols, and Gumbel noise of this scale in the order of cells"
     parser.add_argument("--order-noise", type=real(0.0), help=f"{text} (default: symbols are drawn)")
+    text = "confidence, remask: of the drawn symbols; 1 draws as the network says, 0 takes the likeliest (default 0.5)"
+    parser.add_argument("--temperature", type=real(0.0), help=text)
     device(parser)
     batch(parser)
     precision(

@@ -19,7 +19,7 @@ from letgo.reproduce.paper import TABLE1, TABLE1_D3PM, TABLE7, TABLES, TRIES, Ce
 from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
 from letgo.reproduce.plots import Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
-from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed
+from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed, temperature
 from letgo.tune import together as tuned_together
 
 Seeds = dict[int, Report]  # one rule's reports by training seed
@@ -108,7 +108,12 @@ def show_rows(results: Results, cells: list[Cell]) -> str:
 def _settings(found: Result | None) -> str:
     """` (7, 0.7)`: what a rule was tuned to; of seeds that differ, one after another."""
     reports = found.reports.values() if found else ()
-    texts = [", ".join(f"{value:g}" for value in r["settings"].values()) for r in reports]
+    texts = [
+        ", ".join(
+            f"{name} {value:g}" if name == "temperature" else f"{value:g}" for name, value in r["settings"].items()
+        )
+        for r in reports
+    ]
     return f" ({' / '.join(texts[:1] if len(set(texts)) == 1 else texts)})" if any(texts) else ""
 
 
@@ -158,8 +163,14 @@ def _d3pm_commands(model: str, task: str) -> list[str]:
 
 def beside_cells(results: Results, name: str, cells: list[Cell]) -> list[Report]:
     """The reports of a model that no cell of it shows."""
-    own = [cell for cell in cells if cell.model == split_seed(name)[0]]
-    return [results.use(r) for r in results.store.reports(name) if not any(fits(r, cell) for cell in own)]
+    model, seed = split_seed(name)
+    pairs = [(cell, results.store.seeds(cell).get(seed)) for cell in cells if cell.model == model]
+    shown = [(cell, temperature(best)) for cell, best in pairs if best is not None]
+    return [
+        results.use(r)
+        for r in results.store.reports(name)
+        if not any(fits(r, cell) and temperature(r) == warmth for cell, warmth in shown)
+    ]
 
 
 def rule_of(report: Report) -> str:
@@ -431,14 +442,19 @@ EXPERIMENTS = {
         figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
         figure("fig4", "Figures 4 and 5: the toy of App. J", Picture("toy")),
         figure("fig6", "Figure 6: forward-noised solutions", Picture("forward-noise", SUDOKU[:1])),
-        figure("states", "App. K.5: E_+ on trained-on and on sampled states", Picture("states", SUDOKU[:1])),
+        figure(
+            "states",
+            "App. K.5: E_+ on trained-on and on sampled states",
+            Picture("states", SUDOKU[:1]),
+            Picture("states", ("sudoku-extreme-baseline",), file=True),
+        ),
         Experiment(
             "table16",
             "Table 16: commitment times, and how runs fail",
             partial(pictures.show_commitment, pictures=pictures.COMMITTED),
             pictures=pictures.COMMITTED,
         ),
-        figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon",))),
+        figure("fig3", "Figure 3: a maze on its way", Picture("trajectory", ("maze-muon-baseline",))),
         figure("fig11", "Figure 11: the variance of a step", Picture("variance", SUDOKU)),
         figure("fig12", "Figure 12: a Latin square on its way", Picture("trajectory", ("latin-baseline",), "gen")),
         figure("fig13", "Figure 13: queens on their way", Picture("trajectory", ("queens-baseline",), "gen")),
@@ -449,7 +465,7 @@ EXPERIMENTS = {
         figure(
             "calls",
             "Beyond the paper: accuracy by network calls",
-            *(Picture("calls", (f"{name}-baseline", name)) for name in BY_CALLS),
+            *(Picture("calls", (f"{name}-baseline", name, f"{name}-d3pm")) for name in BY_CALLS),
         ),
         figure(
             "ahead",
@@ -458,6 +474,17 @@ EXPERIMENTS = {
             Picture("ahead", ("latin-baseline", "latin"), "gen"),
             Picture("ahead", SUDOKU, "hard"),
             Picture("ahead", SUDOKU),
+        ),
+        figure(
+            "gain",
+            "Beyond the paper: whether a blurred proposal grows into a board",
+            Picture("gain", ("queens-baseline", "queens"), "gen"),
+            Picture("gain", ("latin-baseline", "latin"), "gen"),
+        ),
+        figure(
+            "sources",
+            "Beyond the paper: Sudoku-Extreme by the source of a puzzle",
+            Picture("sources", ("sudoku-extreme-baseline", "sudoku-extreme"), file=True, split="test"),
         ),
         Experiment("entries", "Graphs, entry by entry", show_entries),
         Experiment("resample", "A rule of our own: resample", show_resample),

@@ -26,6 +26,7 @@ class Picture:
     regime: str | None = None
     steps: int | None = None
     file: bool = False  # only on instances of a data file
+    split: str = "valid"
 
     def stem(self, *models: str) -> str:
         """NAME-MODEL, as `letgo analyze` names its files; the regime follows where it is not the usual one."""
@@ -137,7 +138,7 @@ def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None
     if where is None:
         return
     data = session.data.get(task)
-    wish = Wish(count, 0, picture.steps, picture.regime, data, quick=session.quick)
+    wish = Wish(count, 0, picture.steps, picture.regime, data, picture.split, quick=session.quick)
     command = _command(session, picture, where, count, data)
     if session.dry_run:
         session.say(command)
@@ -154,6 +155,7 @@ def _command(session: Session, picture: Picture, where: str, count: int, data: s
     words: list[Any] = ["letgo", "analyze", picture.analysis, *([where] if where else []), "--count", count]
     for flag, value in (("--regime", picture.regime), ("--steps", picture.steps)):
         words += [] if value is None else [flag, value]
+    words += ["--split", picture.split] if picture.split != "valid" else []
     if data is not None:
         words += ["--data", data if data == "hub" or session.dry_run else "FOLDER"]
     words += ["--device", session.device] if session.device != "auto" and where else []

@@ -65,10 +65,19 @@ class Store:
         return hashlib.sha256(b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in files)).hexdigest()
 
     def seeds(self, cell: Cell) -> dict[int, Report]:
-        """Return the best report for a cell from every training seed: the most instances, then the latest."""
+        """Return the best report of every seed for a cell: at the usual temperature, of the most instances, the latest.
+
+        Seeds that were measured at another temperature than the first one are not pooled with it.
+        """
+
+        def worth(report: Report) -> tuple[bool, int]:
+            return temperature(report) is None, size(report)
+
         names = {seed: name for name in self.models() for model, seed in [split_seed(name)] if model == cell.model}
         fitting = {seed: [r for r in self.reports(name) if fits(r, cell)] for seed, name in sorted(names.items())}
-        return {seed: max(reversed(reports), key=size) for seed, reports in fitting.items() if reports}
+        best = {seed: max(reversed(reports), key=worth) for seed, reports in fitting.items() if reports}
+        warmth = next((temperature(report) for report in best.values()), None)
+        return {seed: report for seed, report in best.items() if temperature(report) == warmth}
 
 
 def stale(old: Report, new: Report) -> bool:
@@ -99,11 +108,17 @@ def sampler(report: Report) -> Report:
     return {key: value for key, value in report.get("settings", {}).items() if key not in ("sigma", "tau_start")}
 
 
+def temperature(report: Report) -> float | None:
+    """The temperature of the drawn symbols where it is not the usual one."""
+    return report.get("settings", {}).get("temperature")
+
+
 def fits(report: Report, cell: Cell) -> bool:
-    """Return whether a report measures what a cell asks for."""
+    """Return whether a report measures what a cell asks for; at which temperature, the cell leaves open."""
     column = cell.column
-    key = (column.regime, cell.rule, column.steps)
-    if (report.get("regime"), report.get("rule"), report.get("steps")) != key or sampler(report):
+    if (report.get("regime"), report.get("rule"), report.get("steps")) != (column.regime, cell.rule, column.steps):
+        return False
+    if sampler(report).keys() - {"temperature"}:
         return False
     if column.score not in report or (column.file and data_digest(report) is None):
         return False

@@ -43,7 +43,9 @@ function fillSettings(i, side, { rules, tuned, tuned_steps }, steps, onChange) {
     holder.filled = key;
     const inputs = Object.entries(SETTINGS).filter(([name]) => taken.includes(name)).map(([name, { label, min, max, step }]) => {
       const input = make("input", { type: "number", min, max, step, inputMode: "decimal", id: `${name}-${i}` });
-      const usual = { variance: "1", ahead: "0", sigma_ahead: "0", soft_until: "never", order_noise: "symbols are drawn" };
+      const usual = {
+        variance: "1", ahead: "0", sigma_ahead: "0", soft_until: "never", order_noise: "symbols are drawn", temperature: "0.5",
+      };
       input.placeholder = usual[name] ?? tuned[side.rule]?.[name] ?? "needed";
       input.addEventListener("change", () => onChange(i, name, input.value === "" ? undefined : Number(input.value)));
       return make("label", {}, label, input);

@@ -22,6 +22,7 @@ export const SETTINGS = {
   ahead: { label: "steps ahead", min: 0, max: 100, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },
   order_noise: { label: "order noise", min: 0, max: 16, step: "any" },
+  temperature: { label: "temperature", min: 0, max: 16, step: "any" },
 };
 export const VIEWS = ["p", "heat", "marks", "x", "both"];
 const SIDES = ["a", "b"];
