@@ -38,8 +38,6 @@ from letgo.sampling import Snapshot, Walk, trajectory
 from letgo.tasks import Problem, Task
 from letgo.training.trainer import plain_network
 
-pytestmark = pytest.mark.fast
-
 CPU = torch.device("cpu")
 COUNT = 6
 each_task = pytest.mark.parametrize("task_name", names(tasks.TASKS))
@@ -91,6 +89,7 @@ def sides(task: Task, problem: Problem) -> Task:
 
 
 @each_task
+@pytest.mark.fast
 def test_drawn_instances_are_valid_and_of_the_stated_size(task: Task, source: Source) -> None:
     for regime in (None, source.usual, *source.regimes, "train"):
         drawn = source.draw("test", regime, COUNT, 0)
@@ -104,6 +103,7 @@ def test_drawn_instances_are_valid_and_of_the_stated_size(task: Task, source: So
 
 
 @each_task
+@pytest.mark.fast
 def test_instances_are_numbered_and_decided_by_seed_and_split(source: Source) -> None:
     def draw(split: str, seed: int) -> Problem:
         return source.draw(split, "train", 5, seed)
@@ -119,6 +119,7 @@ def test_instances_are_numbered_and_decided_by_seed_and_split(source: Source) ->
 
 
 @each_task
+@pytest.mark.fast
 def test_training_draws_as_many_as_it_is_asked_for_or_all_of_a_file(source: Source) -> None:
     problem, again = source.training(30, 3), source.training(30, 3)
     assert len(problem) == (30 if source.data is None else len(source.split("train")))
@@ -129,6 +130,7 @@ def test_training_draws_as_many_as_it_is_asked_for_or_all_of_a_file(source: Sour
 
 
 @each_task
+@pytest.mark.fast
 def test_a_source_says_what_its_instances_are_and_refuses_what_it_does_not_have(source: Source) -> None:
     assert json.loads(json.dumps(source.identity("test")))
     assert source.usual
@@ -138,6 +140,7 @@ def test_a_source_says_what_its_instances_are_and_refuses_what_it_does_not_have(
 
 
 @each_task
+@pytest.mark.fast
 def test_what_is_written_is_read_back(task: Task, training: Problem) -> None:
     boards, clues = task.format(training.solution, training), task.format_clues(training)
     assert len(boards) == len(clues) == len(training)
@@ -156,6 +159,7 @@ def test_what_is_written_is_read_back(task: Task, training: Problem) -> None:
 
 
 @each_task
+@pytest.mark.fast
 def test_text_that_is_no_instance_is_refused_in_one_line(task: Task, training: Problem) -> None:
     text = task.format_clues(training)[0]
     for wrong in ("", text + text[:3] + "?", "?" * len(text), text[:-1]):
@@ -163,6 +167,7 @@ def test_text_that_is_no_instance_is_refused_in_one_line(task: Task, training: P
 
 
 @each_task
+@pytest.mark.fast
 def test_a_changed_clue_and_a_code_that_is_no_symbol_are_violations(task: Task, training: Problem) -> None:
     boards = training.solution.clone()
     cell = training.given.int().argmax(1)
@@ -177,6 +182,7 @@ def test_a_changed_clue_and_a_code_that_is_no_symbol_are_violations(task: Task, 
 
 
 @each_task
+@pytest.mark.fast
 def test_a_verdict_does_not_depend_on_the_other_boards(task: Task, training: Problem) -> None:
     boards = torch.from_numpy(np.random.default_rng(0).integers(task.symbols, size=training.solution.shape))
     boards[::2] = training.solution[::2]
@@ -189,6 +195,7 @@ def test_a_verdict_does_not_depend_on_the_other_boards(task: Task, training: Pro
 
 
 @each_task
+@pytest.mark.fast
 def test_no_instances_and_parts_of_instances_are_instances_too(task: Task, training: Problem) -> None:
     assert task.violations(training.solution[:0], training[:0]).shape == (0, task.cells)
     assert task.format(training.solution[:0], training[:0]) == []
@@ -201,6 +208,7 @@ def test_no_instances_and_parts_of_instances_are_instances_too(task: Task, train
 
 
 @each_task
+@pytest.mark.fast
 def test_the_networks_positions_and_the_pages_look_fit_the_board(task: Task, source: Source, problem: Problem) -> None:
     positions = task.positions()
     assert positions.shape[1] == task.cells
@@ -217,6 +225,7 @@ def test_the_networks_positions_and_the_pages_look_fit_the_board(task: Task, sou
 
 
 @each_task
+@pytest.mark.fast
 def test_its_own_scores_have_a_row_for_each_instance(task: Task, training: Problem) -> None:
     for column in task.outcomes([training.solution, training.solution.flip(0)], training).values():
         assert len(column.values) == len(training)
@@ -225,6 +234,7 @@ def test_its_own_scores_have_a_row_for_each_instance(task: Task, training: Probl
 
 
 @each_task
+@pytest.mark.fast
 def test_images_under_symmetries_are_valid_and_hold_the_instance(task: Task, training: Problem) -> None:
     if type(task).images is Task.images:
         assert "leave --symmetries out" in fault(task.images, training)
@@ -236,6 +246,7 @@ def test_images_under_symmetries_are_valid_and_hold_the_instance(task: Task, tra
 
 
 @each_task
+@pytest.mark.fast
 def test_it_is_rebuilt_from_json_and_has_other_sizes_or_says_that_it_has_none(task: Task, task_name: str) -> None:
     config = Config("run", task_name, SMALL.get(task_name, {}))
     again = Config.from_dict(json.loads(json.dumps(config.as_dict()))).build_task()
@@ -249,6 +260,7 @@ def test_it_is_rebuilt_from_json_and_has_other_sizes_or_says_that_it_has_none(ta
 
 @pytest.mark.parametrize("task_name", [name for name in names(tasks.TASKS) if name not in FILES])
 @pytest.mark.parametrize("kind", ["npz", "txt"])
+@pytest.mark.fast
 def test_files_give_back_what_was_put_in(task: Task, training: Problem, kind: str, tmp_path: File) -> None:
     save(tmp_path / f"a.{kind}", training, task, {"task": task.name, "size": None})
     read = load_problems(tmp_path / f"a.{kind}", task)
@@ -269,6 +281,7 @@ def every_symbol(symbols: int) -> Tensor:
 
 @each_codec
 @pytest.mark.parametrize("symbols", [2, 9, 14])
+@pytest.mark.fast
 def test_every_symbol_comes_back(codec_name: str, symbols: int) -> None:
     codec, boards = registered.build_codec(codec_name, symbols), every_symbol(symbols)
     x = codec.encode(boards)
@@ -282,6 +295,7 @@ def test_every_symbol_comes_back(codec_name: str, symbols: int) -> None:
 
 @each_codec
 @pytest.mark.parametrize("symbols", [2, 9, 14])
+@pytest.mark.fast
 def test_noise_below_half_the_least_distance_changes_nothing(codec_name: str, symbols: int) -> None:
     """In 200 random directions per codeword; farther than that no decoder can promise anything."""
     codec, boards = registered.build_codec(codec_name, symbols), torch.arange(symbols).expand(200, symbols)
@@ -293,6 +307,7 @@ def test_noise_below_half_the_least_distance_changes_nothing(codec_name: str, sy
 
 
 @each_codec
+@pytest.mark.fast
 def test_a_codec_says_whether_its_states_are_probabilities_of_the_symbols(codec_name: str) -> None:
     codec = registered.build_codec(codec_name, 5)
     x = codec.encode(every_symbol(5))
@@ -300,6 +315,7 @@ def test_a_codec_says_whether_its_states_are_probabilities_of_the_symbols(codec_
 
 
 @each_codec
+@pytest.mark.fast
 def test_any_state_is_decoded_to_a_whole_number_from_0_on(codec_name: str) -> None:
     codec = registered.build_codec(codec_name, 5)
     x = torch.randn(50, 3, codec.dim, generator=torch.Generator().manual_seed(0))
@@ -317,6 +333,7 @@ def state_on(path: Path, count: int = 5, symbols: int = 4) -> tuple[Tensor, Code
 
 
 @each_path
+@pytest.mark.fast
 def test_data_is_exact_at_time_0_and_time_1_is_the_start(path_name: str) -> None:
     path = registered.build_path(path_name)
     (x0, _), noise = state_on(path), torch.randn(5, 7, 5, generator=torch.Generator().manual_seed(0))
@@ -329,6 +346,7 @@ def test_data_is_exact_at_time_0_and_time_1_is_the_start(path_name: str) -> None
 
 
 @each_path
+@pytest.mark.fast
 def test_states_are_finite_at_every_time_and_do_not_depend_on_the_batch(path_name: str) -> None:
     path = registered.build_path(path_name)
     x0, _ = state_on(path, 21)
@@ -344,6 +362,7 @@ def test_states_are_finite_at_every_time_and_do_not_depend_on_the_batch(path_nam
 
 
 @each_path
+@pytest.mark.fast
 def test_some_rule_fits_it(path_name: str) -> None:
     path = registered.build_path(path_name)
     assert any(kind.fits(path, state_on(path)[1]) for kind in RULES.values())
@@ -441,6 +460,7 @@ def test_every_turn_is_algorithm_1(rule_name: str, soft_until: float) -> None:
 
 
 @each_rule
+@pytest.mark.fast
 def test_the_network_is_called_as_often_as_the_table_says_and_sees_pinned_states_alone(rule_name: str) -> None:
     for path in paths_of(rule_name):
         clues, denoise, sampler = clues_on(path, 3), Curve(), registered.sampler(rule_name, 5)
@@ -451,6 +471,7 @@ def test_the_network_is_called_as_often_as_the_table_says_and_sees_pinned_states
 
 
 @each_rule
+@pytest.mark.fast
 def test_a_board_does_not_depend_on_its_company_and_a_walk_goes_on_with_fewer(
     rule_name: str, network: nn.Module
 ) -> None:
@@ -467,6 +488,7 @@ def test_a_board_does_not_depend_on_its_company_and_a_walk_goes_on_with_fewer(
 
 
 @each_rule
+@pytest.mark.fast
 def test_the_same_seed_gives_the_same_bits_and_another_seed_or_try_other_states(rule_name: str) -> None:
     path, noise = paths_of(rule_name)[0], Noise.first(0, 3)
 
@@ -513,6 +535,7 @@ def test_boards_of_one_batch_may_be_at_different_steps(rule_name: str, network: 
 
 
 @each_rule
+@pytest.mark.fast
 def test_a_model_that_does_not_fit_is_refused_by_the_names_of_the_rules_that_do(rule_name: str) -> None:
     sampler, kind = registered.sampler(rule_name, 3), RULES[rule_name]
     for path in map(registered.build_path, PATHS):
@@ -528,6 +551,7 @@ def test_a_model_that_does_not_fit_is_refused_by_the_names_of_the_rules_that_do(
 
 
 @each_rule
+@pytest.mark.fast
 def test_settings_that_are_missing_or_not_taken_are_refused(rule_name: str) -> None:
     kind = RULES[rule_name]
     if kind.takes:
@@ -564,6 +588,7 @@ def inputs(problem: Problem) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 @each_network
+@pytest.mark.fast
 def test_a_network_answers_each_board_by_itself(built: nn.Module, problem_of: tuple[Task, Problem]) -> None:
     x_t, t, context = inputs(problem_of[1])
     with torch.no_grad():
@@ -576,6 +601,7 @@ def test_a_network_answers_each_board_by_itself(built: nn.Module, problem_of: tu
 
 
 @each_network
+@pytest.mark.fast
 def test_time_state_and_context_all_matter(built: nn.Module, problem_of: tuple[Task, Problem]) -> None:
     x_t, t, context = inputs(problem_of[1])
     with torch.no_grad():
@@ -591,6 +617,7 @@ def test_time_state_and_context_all_matter(built: nn.Module, problem_of: tuple[T
 
 
 @each_network
+@pytest.mark.fast
 def test_gradient_reaches_every_weight(built: nn.Module, problem_of: tuple[Task, Problem]) -> None:
     built(*inputs(problem_of[1])).square().sum().backward()
     for name, weight in built.named_parameters():
@@ -600,6 +627,7 @@ def test_gradient_reaches_every_weight(built: nn.Module, problem_of: tuple[Task,
 
 
 @each_network
+@pytest.mark.fast
 def test_weights_come_back_from_a_state_dict(
     built: nn.Module, network_name: str, problem_of: tuple[Task, Problem]
 ) -> None:
@@ -613,6 +641,7 @@ def test_weights_come_back_from_a_state_dict(
 
 
 @each_network
+@pytest.mark.fast
 def test_several_models_in_one_call_are_each_model_alone(
     built: nn.Module, network_name: str, problem_of: tuple[Task, Problem]
 ) -> None:
@@ -652,6 +681,7 @@ def lesson(objective_name: str) -> tuple[Objective, Path, Batch, nn.Module]:
 
 
 @each_objective
+@pytest.mark.fast
 def test_an_objective_has_a_finite_loss_and_gradient_for_every_weight(lesson) -> None:
     objective, path, batch, network = lesson
     torch.manual_seed(0)
@@ -669,6 +699,7 @@ def test_an_objective_has_a_finite_loss_and_gradient_for_every_weight(lesson) ->
 
 
 @each_objective
+@pytest.mark.fast
 def test_it_is_decided_by_the_seed_and_a_perfect_network_has_no_loss(lesson) -> None:
     objective, path, batch, network = lesson
 
@@ -688,6 +719,7 @@ def test_it_is_decided_by_the_seed_and_a_perfect_network_has_no_loss(lesson) -> 
 
 
 @each_objective
+@pytest.mark.fast
 def test_models_that_share_a_batch_have_the_loss_that_each_has_alone(lesson) -> None:
     """With the same draws: each model's boards are every second one."""
     objective, path, batch, network = lesson
