@@ -16,7 +16,7 @@ from letgo.config import Config
 from letgo.engines.cpu import PackedTransformer, packs
 from letgo.engines.network import FastTransformer
 from letgo.errors import LetgoError
-from letgo.evaluation import evaluate
+from letgo.evaluation import Doubt, evaluate
 from letgo.models.looped import LoopedTransformer, clue_cells
 from letgo.models.transformer import Transformer
 from letgo.objectives import Batch, CrossEntropy
@@ -165,19 +165,19 @@ def drawn(mini: Solver, count: int = 60) -> Problem:
 def test_trying_again_until_sure_ends_in_believed_boards(mini: Solver):
     """With few steps many first tries fail; belief alone, no rule, tells which to try again."""
     problem, sampler = drawn(mini), Sampler("tweedie", 5)
-    report = evaluate(mini, problem, sampler, passes=12, sure=-0.1)
+    report = evaluate(mini, problem, sampler, passes=12, doubt=Doubt(-0.1))
     once = evaluate(mini, problem, sampler)
     assert report.first_try.value == once.validity.value < 0.9
     assert report.validity.value > 0.95
     assert report.believed_wrong.value <= 0.05
     assert report.calls == int(report.outcomes.columns["calls_per_instance"].values.sum()) < 12 * 13 * 60
     assert report.settings["sure"] == -0.1
-    never = evaluate(mini, problem, sampler, passes=2, sure=0.0)  # a self-likelihood is 0 at most
+    never = evaluate(mini, problem, sampler, passes=2, doubt=Doubt(0.0))  # a self-likelihood is 0 at most
     assert never.believed.value == 0
     assert never.calls == 2 * 60 * (5 + 8)
     part = problem[20:40]
     alone = evaluate(
-        mini, Problem(part.solution, part.given, None, torch.arange(20, 40)), sampler, passes=12, sure=-0.1
+        mini, Problem(part.solution, part.given, None, torch.arange(20, 40)), sampler, passes=12, doubt=Doubt(-0.1)
     )
     assert torch.equal(alone.outcomes.columns["calls_per_instance"].values[:, 0],
                        report.outcomes.columns["calls_per_instance"].values[20:40, 0])  # fmt: skip

@@ -14,7 +14,7 @@ from letgo.engines.cpu import Cpu
 from letgo.engines.graph import Fused, Graph
 from letgo.engines.plain import Engine, Plain
 from letgo.errors import LetgoError
-from letgo.evaluation import until_sure
+from letgo.evaluation import Doubt, until_sure
 from letgo.models.conditioned import SelfConditioned
 from letgo.models.looped import LoopedTransformer
 from letgo.models.nlm import NeuralLogicMachine
@@ -255,7 +255,7 @@ def test_until_sure_counts_every_try_as_before() -> None:
     states = solver.sample(problem, sampler, 3, tries).unflatten(0, (tries, -1))
     boards = torch.stack([solver.read(x, problem) for x in states])
     belief = torch.stack([solver.self_likelihood(each, problem, 3) for each in boards])
-    columns = until_sure(solver, problem, sampler, tries, sure, 3, batch=7)
+    columns = until_sure(solver, problem, sampler, tries, Doubt(sure), 3, batch=7)
     taken = [next((i + 1 for i in range(tries) if belief[i, j] > sure), tries) for j in range(25)]
     assert len(set(taken)) > 1
     chosen = torch.tensor([int(belief[:n, j].argmax()) for j, n in enumerate(taken)])
@@ -296,7 +296,7 @@ def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeyp
     assert min(calls for _, calls, *_ in columns) < 8
     numbered, names = replace(problem, number=number), ("tries_per_instance", "calls_per_instance", "believed")
     for batch in (3, 8):
-        found = until_sure(solver, numbered, sampler, tries, mark, 3, batch, early=True)
+        found = until_sure(solver, numbered, sampler, tries, Doubt(mark, True), 3, batch)
         told = zip(*(found[name].values[:, 0].tolist() for name in (*names, "validity")), strict=True)
         assert [*told] == columns
     answers = solver.solve(problem, rule="resample", tries=tries, seed=3, verify=False)

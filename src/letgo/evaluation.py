@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -61,18 +61,23 @@ def evaluate_model(
     name = model.config.name if isinstance(model, Solver) else os.fspath(model)
     steps = solver.short_try if steps is None and until_sure else steps
     source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
-    mark, early = sure_mark(solver, sampler, sure, whole_tries) if until_sure else (None, False)
+    doubt = doubt_of(solver, sampler, sure, whole_tries) if until_sure else None
     problem = source.draw("test", regime, count, seed)
     part = problem if shard is None else part_of(problem, shard)
     where = "file" if source.own_clues(problem) else regime or source.regimes[0]
-    report = evaluate(solver, part, sampler, passes, seed, batch, progress, mark, early)
+    report = evaluate(solver, part, sampler, passes, seed, batch, progress, doubt)
     whole = None if shard is None else len(problem)
     return replace(report, model=own_name(name), regime=where, shard=shard, whole=whole)
 
 
-def sure_mark(
-    solver: Solver, sampler: Sampler, sure: float | None = None, whole_tries: bool = False
-) -> tuple[float, bool]:
+class Doubt(NamedTuple):
+    """The likelihood above which a board is believed, and whether boards are asked about on the way."""
+
+    sure: float
+    early: bool = False
+
+
+def doubt_of(solver: Solver, sampler: Sampler, sure: float | None = None, whole_tries: bool = False) -> Doubt:
     """The given likelihood, or the one stored with the model; and whether it is asked on the way or after each try."""
     solver.check_belief()
     stored, early = solver.mark(sampler, whole_tries)
@@ -82,7 +87,7 @@ def sure_mark(
             f"model '{solver.config.name}' has no self-likelihood that tells right boards from wrong; find one with "
             "`letgo tune RUN --belief`, or give --sure"
         )
-    return mark, early
+    return Doubt(mark, early)
 
 
 def part_of(problem: Problem, shard: str) -> Problem:
@@ -104,15 +109,14 @@ def evaluate(
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
-    sure: float | None = None,
-    early: bool = False,
+    doubt: Doubt | None = None,
 ) -> Report:
-    """Sample every instance `passes` times from seeded noise and score the final states; with `sure`, `until_sure`."""
+    """Sample every instance `passes` times from seeded noise and score the final states; with `doubt`, `until_sure`."""
     if passes < 1:
         raise LetgoError(f"passes must be at least 1, got {passes}")
     number = torch.arange(len(problem)) if problem.number is None else problem.number
     started, before = time.perf_counter(), solver.engine.building
-    if sure is None:
+    if doubt is None:
         tries = solver.sample(problem, sampler, seed, passes, 0, batch, progress).unflatten(0, (passes, -1))
         seconds = time.perf_counter() - started
         boards = torch.stack([solver.read(x, problem) for x in tries])
@@ -121,13 +125,13 @@ def evaluate(
         calls = sampler.calls * passes * len(problem)
     else:
         numbered = replace(problem, number=number)
-        columns = until_sure(solver, numbered, sampler, passes, sure, seed, batch, progress, early)
+        columns = until_sure(solver, numbered, sampler, passes, doubt, seed, batch, progress)
         seconds, calls = time.perf_counter() - started, int(columns["calls_per_instance"].values.sum())
     return Report.of(
         Outcomes(number.tolist(), columns),
         task=solver.task.name,
         rule=sampler.rule,
-        settings=sampler.settings | ({} if sure is None else {"sure_early" if early else "sure": sure}),
+        settings=sampler.settings | ({} if doubt is None else {"sure_early" if doubt.early else "sure": doubt.sure}),
         steps=sampler.steps,
         seed=seed,
         calls=calls,
@@ -171,28 +175,27 @@ def until_sure(
     problem: Problem,
     sampler: Sampler,
     tries: int,
-    sure: float,
+    doubt: Doubt,
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
-    early: bool = False,
 ) -> dict[str, Column]:
     """Try each instance again until the network is sure of its board, `tries` times at most, and score the answers.
 
     The answer is the board with the highest self-likelihood so far; no rule of the task decides anything.
     """
     assert problem.number is not None, "noise is keyed by the instances' numbers"
-    count, ledger, size = len(problem), Ledger(problem, True, sure), solver.batch_size(len(problem), batch)
+    count, ledger, size = len(problem), Ledger(problem, True, doubt.sure), solver.batch_size(len(problem), batch)
     valid = torch.zeros(count, tries, dtype=torch.bool)
     states = torch.zeros(*problem.solution.shape, solver.codec.dim)
-    slots = Slots(solver, solver.sample_engine, sampler, ledger, problem.number, seed, tries, size, False, early)
+    slots = Slots(solver, solver.sample_engine, sampler, ledger, problem.number, seed, tries, size, False, doubt.early)
     for tried, better in slots.run():
         rows = tried.rows
         valid[rows, ledger.tries[rows] - 1] = tried.valid
         states[rows[better]] = tried.x.float().cpu()[better]
         if progress is not None:
             progress(count - len(ledger.open()), count)
-    answered, settled = ledger.solved, ledger.belief > sure
+    answered, settled = ledger.solved, ledger.belief > doubt.sure
     return {
         "validity": Column.of("rate", answered),
         "first_try": Column.of("rate", valid[:, 0]),

@@ -16,6 +16,7 @@ from letgo.answers import Ledger
 from letgo.app.frames import View, explain, frame
 from letgo.app.limits import BACKLOG
 from letgo.estimates import rate
+from letgo.evaluation import Doubt
 from letgo.rng import Noise
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES, diverged
@@ -23,7 +24,6 @@ from letgo.shapes import Symbols
 from letgo.solver import Solver, identities
 from letgo.tasks import Problem
 
-Doubt = tuple[float, bool]  # a mark, and whether boards are asked about on the way (`evaluation.sure_mark`)
 Emit = Callable[[str, dict[str, Any]], None]
 PROGRESS_SECONDS = 0.2  # between two notes on how far a race has come
 YOUNG_SECONDS, GROWN_SECONDS = (
@@ -243,8 +243,8 @@ class SureJob(Job):
     def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int, doubt: Doubt):
         super().__init__([solver], problem, [sampler])
         self.solver, self.tries, self.best = solver, tries, 0
-        (mark, self.early), self.proposed = doubt, problem.solution
-        self.ledger = Ledger(problem, True, mark)
+        self.early, self.proposed = doubt.early, problem.solution
+        self.ledger = Ledger(problem, True, doubt.sure)
         self.pending.append(Lane(self, 0, seed))
 
     def step(self, lane: Lane, view: View, row: int) -> None:

@@ -337,15 +337,15 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
 
         def prepare() -> tuple[Any, dict[str, Any]]:
             from letgo.app.jobs import SureJob
-            from letgo.evaluation import sure_mark
+            from letgo.evaluation import doubt_of
 
             name, solver = held.catalog.pick(request.task, request.model)
             problem, steps = parse(solver, request.puzzle), solver.short_try if request.steps is None else request.steps
             sampler = _sampler(solver, request.rule, steps, request)
-            mark, early = sure_mark(solver, sampler, request.sure)
+            doubt = doubt_of(solver, sampler, request.sure)
             opening = _opening(name, solver, problem, [sampler], [name], request.seed)
-            job = SureJob(solver, problem, sampler, request.tries, request.seed, (mark, early))
-            return job, opening | {"tries": request.tries, "sure": round(mark, 4)}
+            job = SureJob(solver, problem, sampler, request.tries, request.seed, doubt)
+            return job, opening | {"tries": request.tries, "sure": round(doubt.sure, 4)}
 
         return await _events(held, http, prepare)
 
