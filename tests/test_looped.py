@@ -28,7 +28,6 @@ from letgo.tasks import Problem
 from letgo.training.train import configured
 from letgo.tune import find_sure
 
-pytestmark = pytest.mark.fast
 TASK = tasks.get("latin", size=4)
 
 

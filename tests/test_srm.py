@@ -35,8 +35,6 @@ from letgo.presets import PRESETS
 from letgo.samplers import Sampler
 from letgo.solver import Solver
 
-pytestmark = pytest.mark.fast
-
 # Written from the description of SRM's checkpoint, without our module.
 LAYOUT: dict[str, list[int]] = json.loads(Path(__file__).with_name("srm_layout.json").read_text())["tensors"]
 
