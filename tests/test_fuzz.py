@@ -263,7 +263,7 @@ def test_a_table_of_ones_own_is_read_or_refused_by_name(suffix: str, data: st.Da
         if all(word.isprintable() for word in rows.values):  # once more, in the form that we write
             task = tasks.get("table", columns=rows.codes.shape[1], values=rows.values, names=rows.names)
             for row in words:
-                problem = task.parse(",".join(row))
+                problem = task.parse(task.separator.join(row))
                 assert task.format(problem.solution, problem) == [task.separator.join(row)]
     known = tasks.get("table", columns=2, values=("a", "b", "red", "10"))
     for read in (source_of(known).read, source_of(known).read_partial):

@@ -174,7 +174,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(run: Path) -> Non
     [
         ({"flavour": 3}, "unknown flavour"),
         ({"task": "chess"}, "unknown task 'chess'"),
-        ({"codec": "morse"}, "unknown codec 'morse'; choose one of one-hot, bits, embedding"),
+        ({"codec": "morse"}, "unknown codec 'morse'; choose one of one-hot, columns, bits, embedding"),
         ({"network": "cnn"}, "unknown network 'cnn'; choose one of transformer"),
         ({"network_options": {"wide": 3}}, "wide"),
         ({"codec_options": {"wide": 3}}, "wide"),

@@ -340,9 +340,8 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
             from letgo.evaluation import doubt_of
 
             name, solver = held.catalog.pick(request.task, request.model)
-            problem, steps = parse(solver, request.puzzle), solver.short_try if request.steps is None else request.steps
-            sampler = _sampler(solver, request.rule, steps, request)
-            doubt = doubt_of(solver, sampler, request.sure)
+            sampler = _sampler(solver, request.rule, request.steps or solver.short_try, request)
+            doubt, problem = doubt_of(solver, sampler, request.sure), parse(solver, request.puzzle)
             opening = _opening(name, solver, problem, [sampler], [name], request.seed)
             job = SureJob(solver, problem, sampler, request.tries, request.seed, doubt)
             return job, opening | {"tries": request.tries, "sure": round(doubt.sure, 4)}
