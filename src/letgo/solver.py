@@ -305,9 +305,9 @@ class Solver:
     ) -> list[Answer]:
         """Return a record for each puzzle. With `verify`, stop at the first valid proposal and retry what is unsolved.
 
-        Without, every try goes to its end; the first that the network is sure of is the answer or, where none is or the
-        model knows no such mark, the one with the highest self-likelihood. A board that breaks a constraint is not
-        handed out.
+        Without, the first board that the network is sure of is the answer, on the way or at a try's end; where there is
+        none, or the model knows no such mark, the one with the highest self-likelihood. A board that breaks a
+        constraint is not handed out.
         """
         slots = self.slots(puzzles, rule, steps, tries, seed, verify, batch, **settings)
         ledger, count = slots.ledger, len(slots.problem)
