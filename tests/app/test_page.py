@@ -483,6 +483,25 @@ def test_what_is_spoken_are_the_turning_points(page):
     sees(page, "#spoken", re.compile(r"DDPM: .+\. Tweedie reprojection: .+\."))
 
 
+def test_a_connection_that_closes_late_does_not_speak_over_the_boards(browser, address):
+    with watched(browser) as page:
+        page.add_init_script("""
+            const { fetch } = window, closing = new Promise((close) => { window.close_ = close; });
+            window.fetch = async (...asked) => {
+              const answer = await fetch(...asked), late = new TransformStream({ flush: () => closing });
+              return String(asked[0]).includes("trajectory") ? new Response(answer.body.pipeThrough(late), answer) : answer;
+            };
+        """)
+        page.goto(address)
+        choose_mini(page)
+        run(page)
+        boards = re.compile(r"DDPM: .+\. Tweedie reprojection: .+\.")
+        sees(page, "#spoken", boards)
+        page.evaluate("close_()")
+        sees(page, "#race-cost", re.compile("at the pace of the last run"))  # the page has seen the end
+        sees(page, "#spoken", boards)
+
+
 def test_a_link_to_a_model_that_is_not_there_says_so(browser, address):
     with watched(browser) as page:
         page.goto(f"{address}/#model=runs/elsewhere&puzzle=1234&a=ddpm&b=tweedie&steps=5&seed=0&run=1")
