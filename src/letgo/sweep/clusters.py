@@ -22,7 +22,7 @@ CONNECT_SECONDS = 20
 
 
 class Work:
-    """A job as submitit pickles it. A node that is taken away, or the time limit, puts it in the queue again; a
+    """submitit pickles it as a job. A node that is taken away, or the time limit, puts it in the queue again; a
     training saves first."""
 
     def __init__(self, job: Job, arguments: tuple[Any, ...]):
@@ -109,7 +109,7 @@ class Slurm:
 
 
 def work_in(folder: str, job: Job, *arguments: Any) -> Outcome:
-    """The work, with names of models and files as they are from that folder."""
+    """Return the work, with names of models and files as they are from that folder."""
     with suppress(OSError):
         os.chdir(folder)
     return work(job, *arguments)
