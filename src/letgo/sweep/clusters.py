@@ -99,8 +99,9 @@ class Slurm:
 
         try:
             return job, handle.result()
-        except (UncompletedJobError, FailedJobError):
-            return job, Lost(f"job {handle.job_id} ended as {handle.state}; see {handle.paths.stderr}")
+        except (UncompletedJobError, FailedJobError) as error:
+            what = "met its time limit too often" if "timed-out" in str(error) else f"ended as {handle.state}"
+            return job, Lost(f"job {handle.job_id} {what}; see {handle.paths.stderr}")
 
     def stop(self) -> None:
         for handle, _ in self.under_way.values():
