@@ -18,13 +18,14 @@ from scipy import stats
 from torch import Tensor
 
 from letgo import tasks
-from letgo.analysis import ANALYSES, analysis_of, states, toy
+from letgo.analysis import ANALYSES, analysis_of, lines, states, toy
 from letgo.analysis.changes import of_rule as changes_of
 from letgo.analysis.record import Record, bins, by_bin, record
 from letgo.analysis.study import Piece, Study, Wish, run_analysis
 from letgo.cli import build_parser, main
 from letgo.config import Config
 from letgo.data.source import source_of
+from letgo.evaluation import Doubt, evaluate
 from letgo.presets import PRESETS
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import Session
@@ -250,6 +251,26 @@ def hand_made(broken: list[list[int]], changes: list[list[int]], final: list[boo
         torch.tensor(final),
         torch.zeros(boards, dtype=torch.bool),
     )
+
+
+def test_within_a_budget_is_what_trying_again_while_in_doubt_needed(monkeypatch: pytest.MonkeyPatch):
+    seen = study("sudoku-mini", 4, 5)
+    assert lines.while_in_doubt(seen) == []  # a model without a mark
+    mark, solver, problem = -0.5, seen.solver, seen.problem
+    monkeypatch.setattr(type(solver), "tuning", lambda self, name: {"steps": 4, "best": {"sure": mark}})
+    rows = lines.while_in_doubt(seen)
+    assert [row["calls"] for row in rows] == [1, 2, 5, 12, 25, 50, 125]
+    assert all(row["settings"]["until sure above"] == mark for row in rows)
+    needed = []
+    for number in range(4):
+        one = replace(problem, number=torch.arange(4))[number : number + 1]
+        report = evaluate(solver, one, solver.sampler(solver.best_rule, 4), 125 // 4, doubt=Doubt(mark))
+        settled = report.believed.value == 1 and report.validity.value == 1
+        needed.append(report.calls_per_instance.value if settled else math.inf)
+    within = [sum(calls <= row["calls"] for calls in needed) for row in rows]
+    assert [round(4 * row["validity"]["value"]) for row in rows] == within
+    assert 0 in within
+    assert within[-1] > 1
 
 
 @pytest.mark.fast

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from letgo.analysis import Report
 from letgo.analysis import sweep as sweeps
 from letgo.analysis.study import Study
+from letgo.evaluation import doubt_of, until_sure
 from letgo.samplers import RULES, Sampler, fitting
 
 if TYPE_CHECKING:
@@ -31,9 +34,10 @@ class Lines:
     label: str
     samplers: Callable[[Study], list[Sampler]]
     logarithmic: bool = False
+    beside: Callable[[Study], list[Report]] = lambda study: []  # rows that no sampler gives alone
 
     def run(self, study: Study) -> Report:
-        return {"rows": sweeps.measured(study, self.samplers(study))}
+        return {"rows": sweeps.measured(study, self.samplers(study)) + self.beside(study)}
 
     def plot(self, reports: list[Report]) -> Figure:
         return sweeps.plot_lines(reports, self.number, self.label, self.logarithmic)
@@ -57,6 +61,23 @@ def by_calls(study: Study) -> list[Sampler]:
     return [replace(s, steps=max(1, n // RULES[s.rule].calls)) for s in (*samplers, *ahead) for n in many]
 
 
+def while_in_doubt(study: Study) -> list[Report]:
+    """Return what is believed and right within so many calls, where the model tries again while it doubts its board."""
+    solver = study.solver
+    if solver.sure is None:
+        return []
+    sampler = solver.sampler(solver.best_rule, solver.short_try, study.wish.regime)
+    budgets = sweeps.counts(study, CALLS, sweeps.MOST)  # of a quick look, too: most instances need few
+    doubt, tries = doubt_of(solver, sampler), max(1, budgets[-1] // sampler.calls)
+    show = study.progress(f"{sampler.rule}, up to {tries} tries while in doubt: sure of")
+    numbered = replace(study.problem, number=torch.arange(len(study.problem)))
+    found = until_sure(solver, numbered, sampler, tries, doubt, study.seed, study.wish.batch, show)
+    right = found["validity"].values.bool() & found["believed"].values.bool()
+    calls, settings = found["calls_per_instance"].values, {**sampler.settings, "until sure above": doubt.sure}
+    rows = {budget: sweeps.row_of(sampler, right & (calls <= budget)) for budget in budgets}
+    return [{**row, "calls": budget, "settings": settings} for budget, row in rows.items()]
+
+
 def by_variance(study: Study) -> list[Sampler]:
     """A factor on the variance of each step's noise does not close DDPM's gap (Fig. 11)."""
     factors = FEW_VARIANCES if study.wish.quick else VARIANCES
@@ -69,6 +90,6 @@ def by_ahead(study: Study) -> list[Sampler]:
 
 
 steps = Lines("steps", "sampling steps", by_steps, logarithmic=True)
-calls = Lines("calls", "calls of the network", by_calls, logarithmic=True)
+calls = Lines("calls", "calls of the network", by_calls, logarithmic=True, beside=while_in_doubt)
 variance = Lines("variance", "factor on the variance of a step", by_variance)
 ahead = Lines("ahead", "steps ahead, c of t - c h", by_ahead)

@@ -74,6 +74,8 @@ def line(row: Report) -> str:
     """Tell a row in a line: `tweedie  200  ahead=1  0.553 [0.504, 0.601] ± 0.012`."""
     found, error = row["validity"], row["standard_error"]
     settings = " ".join(f"{name}={value:g}" for name, value in row["settings"].items())
+    if row["calls"] != row["steps"] * RULES[row["rule"]].calls:  # tried again, or settled before the last step
+        settings += f", {row['calls']} calls at most"
     spread = "" if error is None else f" ± {error:.3f}"
     return (
         f"{row['rule']:10} {row['steps']:5} steps  {settings:24} "
