@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from letgo.cli import main
 from letgo.runs import Run
@@ -80,6 +81,35 @@ def test_submitit_does_a_sweep_and_what_a_killed_job_left(tmp_path: Path, monkey
     assert len([*(tmp_path / "grid" / "slurm").glob("*.pkl")]) >= 3  # the lost one again
     bad, _ = written(tmp_path, {**MODEL, "slurm": {"cluster": "local", "timeout": 3}})
     assert main(["sweep", str(bad), "--slurm", "--device", "cpu", "--quiet"]) == 2
+
+
+@pytest.mark.extras
+def test_a_job_whose_time_is_up_saves_first_and_goes_on_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("submitit")
+    from letgo.sweep import run
+    from letgo.sweep.clusters import Slurm
+
+    train = {**TRAIN, "steps": 600}
+    spec, [cell, *_] = written(tmp_path, {"train": train, "evaluate": RULES, "slurm": {"cluster": "local"}})
+    folder = Folder(tmp_path / "grid")
+    model, saved = Path(folder.model(cell)), []
+
+    def warn_once_it_trains(self: Slurm, seconds: float, wait: Callable[..., Any] = Slurm.wait) -> Any:
+        if not saved:
+            until(lambda: (model / "metrics.jsonl").is_file() and (model / "metrics.jsonl").read_text())
+            [(handle, _)] = self.under_way.values()
+            controller = handle._process.pid
+            [child] = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
+            os.kill(int(child), signal.SIGUSR2)
+            until(lambda: "Requeued" in handle.stdout())
+            saved.append(torch.load(model / "state.pt")["step"])
+        return wait(self, seconds)
+
+    monkeypatch.setattr(Slurm, "wait", warn_once_it_trains)
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.2)
+    assert main(["sweep", str(spec), "--slurm", "--device", "cpu", "--quiet"]) == 0
+    assert 100 <= saved[0] < 600  # a run saves by itself at its start and then every minute
+    assert all(folder.record(cell) is not None for cell in read_spec(spec).cells)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from letgo.tasks import Problem, Task
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one puzzle; the record of `letgo solve --json`."""
+    """An Answer says what became of one puzzle; it is the record of `letgo solve --json`."""
 
     puzzle: str
     solved: bool
@@ -33,13 +33,13 @@ class Answer:
         return {name: value for name, value in values.items() if name not in more or value is not None}
 
     def after(self, first: Answer, model: str) -> Answer:
-        """This answer of a model that took over; what the first one spent counts too."""
+        """Return this answer of a model that took over; what the first one spent counts too."""
         spent = {name: getattr(first, name) + getattr(self, name) for name in ("tries", "calls", "seconds")}
         return replace(self, model=model, **spent)
 
 
 class Ledger:
-    """The puzzles of one call of `solve`, with their boards until now and what those cost.
+    """A Ledger has the puzzles of one call of `solve`, with their boards until now and what those cost.
 
     With `choosing` the board with the highest self-likelihood is kept, and a puzzle stays open until that is above
     `sure`; no rule of the task is looked at.
@@ -60,7 +60,7 @@ class Ledger:
         return self.belief[rows] <= self.sure if self.choosing else ~self.solved[rows]
 
     def open(self) -> Int[Tensor, "open"]:
-        """The rows of puzzles that another try is for."""
+        """Return the rows of puzzles that another try is for."""
         return self.is_open().nonzero().flatten()
 
     def enter(

@@ -31,7 +31,7 @@ class Codec(Protocol):
 
 
 class OneHot:
-    """One-hot vectors, argmax decoding (App. D.1)."""
+    """It writes symbols as one-hot vectors and decodes by argmax (App. D.1)."""
 
     one_hot: ClassVar[bool] = True
 
@@ -46,7 +46,7 @@ class OneHot:
 
 
 class ColumnCodes:
-    """One-hot codes that symbols share: in cell c, code k is symbol `columns[c][k]`, or none where that is -1.
+    """Symbols share one-hot codes: in cell c, code k is symbol `columns[c][k]`, or none where that is -1.
 
     Columns of words with no word in common then take as many codes as the largest has words, not one for each word of
     all. A state is decoded to a symbol of its own column.
@@ -85,7 +85,7 @@ class ColumnCodes:
 
 
 class AnalogBits:
-    """The symbol's binary digits as -1 / +1, decoded by their signs. A code that is no symbol stays illegal."""
+    """It writes a symbol's binary digits as -1 / +1, decoded by their signs. A code that is no symbol stays illegal."""
 
     one_hot: ClassVar[bool] = False
 
@@ -104,7 +104,7 @@ class AnalogBits:
 
 
 class OnDevices:
-    """A fixed table with a copy on each device that asked for it: while a CUDA graph is captured nothing may move."""
+    """A fixed table has a copy on each device that asked: while a CUDA graph is captured nothing may move."""
 
     def __init__(self, table: Tensor):
         self.copies = {table.device: table}
@@ -116,7 +116,7 @@ class OnDevices:
 
 
 class RandomEmbedding:
-    """Fixed Gaussian vectors, decoded to the nearest (App. N)."""
+    """It writes symbols as fixed Gaussian vectors, decoded to the nearest (App. N)."""
 
     one_hot: ClassVar[bool] = False
 
@@ -133,7 +133,7 @@ class RandomEmbedding:
 
 
 class DigitImages:
-    """Each symbol an image of its digit, in [-1, 1]; what tells images apart is handed in (App. N).
+    """Each symbol is an image of its digit, in [-1, 1]; what tells images apart is handed in (App. N).
 
     Which image is a pure function of (seed, instance, cell, symbol): the same puzzle shows the same images everywhere.
     """

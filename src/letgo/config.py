@@ -44,7 +44,7 @@ def _of_pairs(task: Task) -> bool:
 
 @dataclass(frozen=True)
 class Config:
-    """All that decides a run; `config.json` holds exactly these fields."""
+    """A Config is all that decides a run; `config.json` holds exactly these fields."""
 
     name: str
     task: str
@@ -87,8 +87,8 @@ class Config:
 
     @staticmethod
     def for_task(task: Task, **changes: Any) -> Config:
-        """Defaults that suit a task of one's own: up to 16 cells are learned on a CPU in about a minute, from 50 on the
-        network is the paper's."""
+        """Return defaults that suit a task of one's own: up to 16 cells are learned on a CPU in about a minute, from 50
+        on the network is the paper's."""
         size = next((size for cells, size in SIZES.items() if task.cells <= cells), {"steps": 200_000})
         if _of_pairs(task):
             small = {"width": 16, "time_features": 64} if task.cells <= 16 else {}

@@ -78,7 +78,8 @@ def pseudo_huber(difference: State) -> Float[Tensor, "batch"]:
 
 
 class ConsistencyTraining:
-    """Pseudo-Huber distance between f at two neighbouring levels, weighted by 1 / (sigma_n+1 - sigma_n).
+    """The loss is the pseudo-Huber distance between f at two neighbouring levels, weighted by 1 / (sigma_n+1 -
+    sigma_n).
 
     The answer at the lower level is the target; it is the same weights', without gradient and without an average.
     """
@@ -130,7 +131,7 @@ class Boundary:
 
 
 class ConsistencyTransformer(Transformer):
-    """The paper's Transformer as a consistency model of one-hot states."""
+    """It is the paper's Transformer as a consistency model of one-hot states."""
 
     def __init__(self, dim: int, positions: Int[Tensor, "tables cells"], **options: Any):
         super().__init__(dim, positions, **{"dropout": 0.0, **options})

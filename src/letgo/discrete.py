@@ -35,12 +35,12 @@ Cells = Bool[Tensor, "batch cells"]
 
 
 def uniform(noise: Tensor) -> Tensor:
-    """Standard normal noise as numbers between 0 and 1."""
+    """Return standard normal noise as numbers between 0 and 1."""
     return torch.special.ndtr(noise)
 
 
 class Masked:
-    """One-hot vectors of K symbols, with one more channel for the mask."""
+    """It writes one-hot vectors of K symbols, with one more channel for the mask."""
 
     one_hot: ClassVar[bool] = False  # of K + 1 channels, so nothing that reads K probabilities fits
     family: ClassVar[str] = "absorbing"
@@ -102,12 +102,12 @@ def masked_cells(x: State) -> Cells:
 
 
 def chance(draw: Draw) -> Float[Tensor, "batch cells"]:
-    """A number between 0 and 1 for each cell; rounded, the largest is 1."""
+    """Return a number between 0 and 1 for each cell; rounded, the largest is 1."""
     return uniform(draw(KERNEL))[..., 0]
 
 
 def gumbel(noise: Tensor) -> Tensor:
-    """Standard normal noise as Gumbel noise: the largest of log p + noise is a draw from p."""
+    """Return standard normal noise as Gumbel noise: the largest of log p + noise is a draw from p."""
     return -(-torch.special.log_ndtr(noise)).log()
 
 
@@ -187,7 +187,7 @@ class Remask(Confidence):
 
 
 def _open_to_all(step: Transition) -> Cells:
-    """The cells that are no clues."""
+    """Return the cells that are no clues."""
     return torch.ones_like(step.x_t[..., 0], dtype=torch.bool) if step.given is None else ~step.given
 
 
@@ -206,7 +206,7 @@ def _rank(score: Float[Tensor, "batch cells"]) -> Tensor:
 
 
 class Categorical:
-    """A network whose outputs become probabilities of the symbols; the mask's own is 0.
+    """It turns a network's outputs into probabilities of the symbols; the mask's own is 0.
 
     What a masked cell is, given the open ones, does not depend on the time: its frequencies are 0, and a decoder may
     open cells at a pace of its own.
@@ -224,11 +224,11 @@ class Categorical:
 
 
 class CategoricalTransformer(Categorical, Transformer):
-    """The paper's Transformer as the reference's."""
+    """It is the paper's Transformer as the reference's."""
 
 
 class CategoricalMachine(Categorical, NeuralLogicMachine):
-    """The Neural Logic Machine as the reference's: a pair's 0, 1 or mask takes the place of its noisy state."""
+    """It is the Neural Logic Machine as the reference's: a pair's 0, 1 or mask takes the place of its noisy state."""
 
 
 BODIES: dict[str, Callable[..., nn.Module]] = {
@@ -238,13 +238,13 @@ BODIES: dict[str, Callable[..., nn.Module]] = {
 
 
 def categorical(dim: int, task: Any, network: str = "transformer", **options: Any) -> nn.Module:
-    """A network of the package as one of the reference's."""
+    """Return a network of the package as one of the reference's."""
     return choose("network of masked diffusion", BODIES, network)(dim, task, **options)
 
 
 @dataclass(frozen=True)
 class MaskedCrossEntropy:
-    """The cross-entropy of the clean symbols at masked cells; the masking rate of a board is uniform."""
+    """The loss is the cross-entropy of the clean symbols at masked cells; the masking rate of a board is uniform."""
 
     @property
     def weights(self) -> dict[str, float]:
@@ -259,12 +259,12 @@ class MaskedCrossEntropy:
 
 
 def masked_cross_entropy(simple_weight: float, full: bool) -> MaskedCrossEntropy:
-    """The objective of a configuration; the weights of self-correction mean nothing to it."""
+    """Build the objective of a configuration; the weights of self-correction mean nothing to it."""
     return MaskedCrossEntropy()
 
 
 class ExactUnmasker:
-    """P(symbol of a cell | open cells) over a finite set of equally likely boards: no network, no error."""
+    """It gives P(symbol of a cell | open cells) over a finite set of equally likely boards: no network, no error."""
 
     def __init__(self, boards: Symbols, symbols: int):
         self.states = Masked(symbols).encode(boards)

@@ -9,7 +9,7 @@ LONG = 200  # characters of a list that is left out where a name is near
 
 
 class LetgoError(ValueError):
-    """Bad input. The command line prints its message, always one line, and exits with code 2."""
+    """A LetgoError tells of bad input. The command line prints its message, always one line, and exits with code 2."""
 
     def __init__(self, text: str):
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -18,7 +18,7 @@ class LetgoError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> LetgoError:
-    """The error for a name that does not exist; it suggests the nearest known name, if one is near."""
+    """Return the error for a name that does not exist; it suggests the nearest known name, if one is near."""
     from difflib import get_close_matches
 
     names = list(known)

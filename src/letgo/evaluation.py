@@ -71,14 +71,14 @@ def evaluate_model(
 
 
 class Doubt(NamedTuple):
-    """The likelihood above which a board is believed, and whether boards are asked about on the way."""
+    """A Doubt is the likelihood above which a board is believed, and whether boards are asked about on the way."""
 
     sure: float
     early: bool = False
 
 
 def doubt_of(solver: Solver, sampler: Sampler, sure: float | None = None, whole_tries: bool = False) -> Doubt:
-    """The given likelihood, or the one stored with the model; and whether it is asked on the way or after each try."""
+    """Return the given likelihood or the model's own, and whether it is asked on the way or after each try."""
     solver.check_belief()
     stored, early = solver.mark(sampler, whole_tries)
     mark = stored if sure is None else sure
@@ -91,7 +91,7 @@ def doubt_of(solver: Solver, sampler: Sampler, sure: float | None = None, whole_
 
 
 def part_of(problem: Problem, shard: str) -> Problem:
-    """Part I of N of a list, "I/N", counted from 0; the instances keep their numbers."""
+    """Return part I of N of a list, "I/N", counted from 0; the instances keep their numbers."""
     index, total = shard_of(shard)
     if total > len(problem):
         raise LetgoError(

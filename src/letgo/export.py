@@ -62,7 +62,7 @@ def refuse_without_onnx() -> None:
 
 
 def example_inputs(solver: Solver) -> dict[str, Tensor]:
-    """Inputs of two boards, by name. They are traced, their numbers do not matter."""
+    """Return inputs of two boards, by name. They are traced, their numbers do not matter."""
     task = solver.task
     inputs = {"x_t": torch.zeros(2, task.cells, solver.codec.dim), "t": torch.full((2, 1, 1), 0.5)}
     if task.context:

@@ -106,7 +106,7 @@ def device_of(denoise: Any, known: Any, device: Any) -> torch.device:
 
 
 def path_of(denoise: Any, path: Any) -> Path:
-    """The path that is given, or else the wrapper's; two that differ would convert on one and walk on the other."""
+    """Return the path that is given, or else the wrapper's; two that differ are refused."""
     own = denoise.path if isinstance(denoise, Foreign) else None
     path = (own or CosinePath()) if path is None else checked_path(path)
     if isinstance(path, GaussianPath) and own is not None:
@@ -143,7 +143,7 @@ def checked_rule(rule: str | Rule, path: Path) -> tuple[Rule, RuleKind]:
 
 
 def checked_shape(shape: Any) -> Shape:
-    """Sizes from 1 on, at least two."""
+    """Return the shape, whose sizes must be from 1 on, at least two of them."""
     example = "the shape of all states together, the batch first, such as (8, 16, 4)"
     if isinstance(shape, Tensor):
         raise LetgoError(f"shape must be {example}; of a tensor give its .shape")
@@ -164,7 +164,7 @@ def as_tensor(name: str, values: Any) -> Tensor:
 
 
 def spread(name: str, values: Tensor, shape: Shape) -> Tensor:
-    """The values over the whole shape, where they have 1 along some axes."""
+    """Repeat the values over the whole shape, where they have 1 along some axes."""
     fits = values.ndim == len(shape) and all(own in (1, size) for own, size in zip(values.shape, shape, strict=True))
     if not fits:
         cells = f" or {shape[:-1]}" if name == "mask" else ""

@@ -21,7 +21,7 @@ Draw = Callable[[int], State]  # a standard normal state for one of the purposes
 
 @runtime_checkable
 class Kernel(Protocol):
-    """How x_s is distributed, given all that a rule knows."""
+    """A Kernel is how x_s is distributed, given all that a rule knows."""
 
     def sample(self, draw: Draw) -> State: ...
 
@@ -46,7 +46,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Transition:
-    """All that a rule may look at on the way from t to s < t."""
+    """A Transition has all that a rule may look at on the way from t to s < t."""
 
     path: Any  # a Path; the rules of this file ask more of it, as a GaussianPath has it
     denoise: Callable[[State, Time], State]
@@ -116,7 +116,7 @@ def tweedie(step: Transition) -> Gaussian:
 
 @dataclass(frozen=True)
 class Redrawn:
-    """Eq. 8 around symbols that are drawn from x0_hat, read as probabilities; at s = 0 around x0_hat itself."""
+    """It is Eq. 8 around symbols drawn from x0_hat, read as probabilities; at s = 0 around x0_hat itself."""
 
     step: Transition
     scale: Time
@@ -133,7 +133,8 @@ class Redrawn:
 
 
 def resample(step: Transition) -> Redrawn:
-    """Not in the paper: Tweedie reprojection of drawn symbols instead of their mean, for one-hot states.
+    """This rule is not in the paper: it is Tweedie reprojection of drawn symbols instead of their mean, for one-hot
+    states.
 
     Where cells are independent and x0_hat is exact, x_s is distributed as training's x_s.
     """
@@ -141,12 +142,12 @@ def resample(step: Transition) -> Redrawn:
 
 
 def euler(step: Transition) -> Gaussian:
-    """Eq. 26."""
+    """The state follows its velocity (Eq. 26)."""
     return Gaussian(step.x_t - step.h * step.velocity_hat, torch.zeros_like(step.s))
 
 
 def heun(step: Transition) -> Gaussian:
-    """Second order: Euler's velocity averaged with the one at its end point. At s = 0 there is none: Euler."""
+    """Euler's velocity is averaged with the one at its end point: second order. At s = 0 there is none: Euler."""
     velocity_t = step.velocity_hat
     x_s = step.x_t - step.h * velocity_t
     velocity_s = step.path.velocity(x_s, step.denoise(x_s, step.s), step.s)
@@ -155,7 +156,7 @@ def heun(step: Transition) -> Gaussian:
 
 
 def euler_maruyama(step: Transition, sigma: Time) -> Gaussian:
-    """Eq. 28."""
+    """The sigma of Eq. 28 is constant."""
     drift = -step.velocity_hat + sigma**2 / 2 * step.score_hat
     return Gaussian(step.x_t + step.h * drift, sigma * step.h.sqrt())
 
@@ -179,7 +180,7 @@ class EulerMaruyama:
             raise LetgoError(f"sigma_ahead must be >= 0, got {self.sigma_ahead}")
 
     def sigma_at(self, t: Time, h: Time | float = 0.0) -> Time:
-        """Sigma of a step of length h from t."""
+        """Return sigma of a step of length h from t."""
         t = (t - (self.sigma_ahead or 0.0) * h).clamp(min=0)
         if self.tau_start is None or self.tau_start >= 1:
             return torch.full_like(t, self.sigma)
@@ -191,7 +192,7 @@ class EulerMaruyama:
 
 @dataclass(frozen=True)
 class Tempered:
-    """Any rule with its per-step variance multiplied (Figure 11)."""
+    """It is any rule with its per-step variance multiplied (Figure 11)."""
 
     rule: Rule
     variance: float

@@ -47,7 +47,7 @@ def pick_precision(name: str, device: torch.device, fast: bool, half: bool) -> s
 
 
 def pick_threads(count: int | None) -> int:
-    """So many as are asked for, as OMP_NUM_THREADS says, or as the machine has idle cores just now."""
+    """Return as many threads as are asked for, as OMP_NUM_THREADS says, or as the machine has idle cores just now."""
     if count is not None:
         return count
     named = os.environ.get("OMP_NUM_THREADS", "")
@@ -59,7 +59,7 @@ def pick_threads(count: int | None) -> int:
 
 
 def memory() -> float:
-    """Bytes that this machine has or, in a container, lends; infinity where nobody says."""
+    """Return the bytes that this machine has or, in a container, lends; infinity where nobody says."""
     found: list[float] = [math.inf]
     with suppress(OSError, ValueError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -79,7 +79,7 @@ def refuse_beyond_memory(count: int, each: int, what: str) -> None:
 
 @contextmanager
 def cpu_threads(count: int) -> Iterator[None]:
-    """Boards are small: a second thread gains a fifth on an idle machine, and doubles the time on a busy one."""
+    """Set torch's threads: a second one gains a fifth on an idle machine, and doubles the time on a busy one."""
     whole_number("threads", count, 1)
     before = torch.get_num_threads()
     if count == before:

@@ -28,7 +28,7 @@ Network = Callable[..., State]  # of x_t, t and the context; a looped one can be
 
 @dataclass(frozen=True)
 class Batch:
-    """Boards to learn from. With several models, board i is model i % models's."""
+    """A Batch holds boards to learn from. With several models, board i is model i % models's."""
 
     symbols: Symbols
     x0: State
@@ -92,7 +92,7 @@ class Simple:
 
 @dataclass(frozen=True)
 class VelocityLoss:
-    """The squared error of the velocity dx/dt, as rectified flow is usually trained: Eq. 4 with the weight
+    """The loss is the squared error of the velocity dx/dt, as rectified flow is usually trained: Eq. 4 with the weight
     (alpha' beta - alpha beta')^2 / beta^2, which is 1 / t^2 on the linear path."""
 
     @property
@@ -192,7 +192,7 @@ class SelfCorrection:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Self-correction in App. C's form for a looped network: cross-entropy on open cells after every turn.
+    """It is self-correction in App. C's form for a looped network: cross-entropy on open cells after every turn.
 
     At its optimum the softmax is E[x0 | x_t], as with the squared error. Not in the paper.
     """
@@ -223,7 +223,8 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class SelfConditioning:
-    """L_simple of a network that is shown its own prediction for every second board, at random, else zeros (App. L.2).
+    """It is L_simple of a network that is shown its own prediction for every second board, at random, else zeros (App.
+    L.2).
 
     The prediction carries no gradient, as in Analog Bits; there is no recovery loss.
     """
@@ -286,7 +287,8 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Pool:
-    """Trajectories on their way: where each is, how many steps it has done, and the board that it should end in.
+    """A Pool has trajectories on their way: where each is, how many steps it has done, and the board that it should end
+    in.
 
     Its tensors stay in their places, so that a captured step can go on with them.
     """

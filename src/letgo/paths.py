@@ -19,28 +19,28 @@ from letgo.shapes import AnyTime as Time
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """0 where the denominator is 0: there the quantity cannot be told from x_t, and 0 is its mean."""
+    """Divide, with 0 where the denominator is 0: there the quantity cannot be told from x_t, and 0 is its mean."""
     zero = denominator == 0
     return torch.where(zero, 0.0, numerator / torch.where(zero, 1.0, denominator))
 
 
 def nearest_step(t: Time | float, steps: int) -> Int[Tensor, "rows"]:
-    """The training step whose time is nearest, where step i of so many is t = (i + 1) / steps."""
+    """Return the training step whose time is nearest, where step i of so many is t = (i + 1) / steps."""
     return (torch.as_tensor(t).flatten() * steps).round().long().clamp(1, steps) - 1
 
 
 @runtime_checkable
 class Path(Protocol):
-    """How data becomes noise. A rule fits the paths of its own family."""
+    """A Path says how data becomes noise. A rule fits the paths of its own family."""
 
     family: ClassVar[str]
 
     def start(self, like: State, draw: Callable[[int], State]) -> State:
-        """x_1, of the shape of `like`."""
+        """Draw x_1, of the shape of `like`."""
         ...
 
     def sample(self, x0: State, t: Time, noise: State) -> State:
-        """x_t ~ q(x_t | x0), made of standard normal noise."""
+        """Draw x_t ~ q(x_t | x0), made of standard normal noise."""
         ...
 
 
@@ -62,15 +62,15 @@ class GaussianPath(ABC):
     def dbeta(self, t: Time) -> Time: ...
 
     def start(self, like: State, draw: Callable[[int], State]) -> State:
-        """x_1 ~ N(0, I)."""
+        """Draw x_1 ~ N(0, I)."""
         return draw(START)
 
     def sample(self, x0: State, t: Time, noise: State) -> State:
-        """x_t ~ q(x_t | x0) (Eq. 1)."""
+        """Draw x_t ~ q(x_t | x0) (Eq. 1)."""
         return self.alpha(t) * x0 + self.beta(t) * noise
 
     def timestep(self, t: Time | float) -> Float[Tensor, "rows"] | Int[Tensor, "rows"]:
-        """What a diffusers network takes for the time t, one for each row: that of the nearest of 1,000 steps."""
+        """Return what a diffusers network takes for each row's time t: the nearest of 1,000 steps."""
         return nearest_step(t, 1000)
 
     # A clean estimate gives all the rest (Eq. 17). Only beta divides, so t = 1 is safe.
@@ -88,22 +88,22 @@ class GaussianPath(ABC):
         return _divide(x_t - self.beta(t) * eps, self.alpha(t))
 
     def x0_from_score(self, x_t: State, score: State, t: Time) -> State:
-        """Tweedie's formula (Eq. 5)."""
+        """Tweedie's formula gives x0 (Eq. 5)."""
         return _divide(x_t + self.beta(t) ** 2 * score, self.alpha(t))
 
     def x0_from_velocity(self, x_t: State, velocity: State, t: Time) -> State:
-        """Eq. 19 solved for x0; the determinant is a positive constant on both paths."""
+        """Solve Eq. 19 for x0; the determinant is a positive constant on both paths."""
         determinant = self.alpha(t) * self.dbeta(t) - self.beta(t) * self.dalpha(t)
         return (self.dbeta(t) * x_t - self.beta(t) * velocity) / determinant
 
     def x0_from_v(self, x_t: State, v: State, t: Time) -> State:
-        """Of v = alpha eps - beta x0, which diffusers calls v_prediction; it divides by nothing that can be 0."""
+        """Return x0 of v = alpha eps - beta x0, diffusers' v_prediction; no divisor can be 0."""
         alpha, beta = self.alpha(t), self.beta(t)
         return (alpha * x_t - beta * v) / (alpha**2 + beta**2)
 
 
 class CosinePath(GaussianPath):
-    """The variance-preserving path: alpha = cos(pi t / 2), beta = sin(pi t / 2)."""
+    """The path preserves the variance: alpha = cos(pi t / 2), beta = sin(pi t / 2)."""
 
     def alpha(self, t: Time) -> Time:
         return torch.sin(math.pi / 2 * (1 - t))  # the cosine, but exactly 0 at t = 1
@@ -119,7 +119,7 @@ class CosinePath(GaussianPath):
 
 
 class LinearPath(GaussianPath):
-    """Rectified flow: x_t = (1 - t) x0 + t eps (App. B.1)."""
+    """The path is that of rectified flow: x_t = (1 - t) x0 + t eps (App. B.1)."""
 
     def alpha(self, t: Time) -> Time:
         return 1 - t
@@ -142,7 +142,8 @@ ALL_NOISE = 1e-30  # an alpha^2 below which single precision has no lower one, o
 
 
 class TablePath(GaussianPath):
-    """A schedule that a network of your own was trained with, as its T values of alphas_cumprod (diffusers' name).
+    """The schedule is one that a network of your own was trained with, as its T values of alphas_cumprod (diffusers'
+    name).
 
     Training step i is t = (i + 1) / T, where alpha^2 = alphas_cumprod[i]; between them alpha is linear. beta^2 is
     1 - alpha^2.
@@ -163,11 +164,11 @@ class TablePath(GaussianPath):
         self.table, self.noise = squares.sqrt(), 1 - squares  # alpha, and beta^2: apart, as both lie near 1 or 0
 
     def timestep(self, t: Time | float) -> Int[Tensor, "rows"]:
-        """What a diffusers network takes for the time t: the number of the nearest training step, one for each row."""
+        """Return what a diffusers network takes for each row's time t: the number of the nearest training step."""
         return nearest_step(t, len(self.table) - 1)
 
     def _part(self, t: Time) -> tuple[Tensor, Tensor]:
-        """The part of the table that t lies in, and how far."""
+        """Return the part of the table that t lies in, and how far."""
         last = len(self.table) - 1
         start = (t * last).floor().clamp(0, last - 1).long()
         return start, t * last - start
@@ -197,7 +198,7 @@ PATHS: dict[str, Entry] = {"cosine": CosinePath, "linear": LinearPath, "absorbin
 
 
 def checked_path(path: Any) -> Any:
-    """A path, or the path of a name; a class, a scheduler or a table in its place is refused by what to write."""
+    """Return a path, also by name; a class, a scheduler or a table in its place is refused by what to write."""
     if isinstance(path, str):
         return choose("path", PATHS, path)()
     if isinstance(path, type):

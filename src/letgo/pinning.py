@@ -14,7 +14,7 @@ from letgo.shapes import CellMask, State, Time
 
 @dataclass(frozen=True)
 class Clues:
-    """Known cells. Pinning is soft while t >= soft_until (the paper's t*), hard below; by default always hard."""
+    """Known cells are pinned: softly while t >= soft_until (the paper's t*), hard below; by default always hard."""
 
     values: State
     given: CellMask
@@ -35,11 +35,11 @@ class Clues:
         return Clues(self.values.to(device), self.given.to(device), self.soft_until)
 
     def pin(self, x: State) -> State:
-        """Hard pinning: x[m] = c[m]."""
+        """Pin hard: x[m] = c[m]."""
         return torch.where(self.given[..., None], self.values, x)
 
     def pin_at(self, x_s: State, s: Time, path: Path, noise: State | None) -> State:
-        """Hard below t*; at and above it the clues are noised to time s (soft pinning)."""
+        """Pin hard below t*; at and above it the clues are noised to time s (soft pinning)."""
         if not self.may_be_soft:
             return self.pin(x_s)
         assert noise is not None, "soft pinning draws noise"

@@ -39,7 +39,7 @@ def doing(text: str) -> None:
 
 
 class Voice:
-    """Speaks for a command. While it is entered, a thread of its own fills silences, whatever the work is busy with."""
+    """It speaks for a command. While it is entered, a thread of its own fills silences, whatever the work is."""
 
     def __init__(self, quiet: bool = False, often: bool = False):
         self.quiet, self.often, self.terminal = quiet, often, sys.stderr.isatty()
@@ -145,7 +145,7 @@ class Voice:
 
 
 class Progress:
-    """How far one piece of work is. Called with what is done and of how many; a part of one may be done."""
+    """It says how far one piece of work is. Called with what is done and of how many; a part of one may be done."""
 
     def __init__(self, label: str, often: bool = False, quiet: bool = False, voice: Voice | None = None):
         self.label, self.voice = label, voice or Voice(quiet, often)
@@ -191,7 +191,7 @@ class Progress:
         return (self.done - done) / (now - since) if self.done > done and now > since else None
 
     def left(self) -> float | None:
-        """The seconds that are left, by that rate."""
+        """Return the seconds that are left, by that rate."""
         rate = self.rate()
         return None if rate is None else (self.total - self.done) / rate
 

@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 class Trajectory(Iterator[Snapshot]):
-    """Every step of one puzzle, once, as an iterator; in a notebook it shows the whole run, drawn afresh."""
+    """It gives every step of one puzzle, once, as an iterator; in a notebook it shows the whole run, drawn afresh."""
 
     def __init__(self, solver: Solver, problem: Problem, walk: Callable[[], Iterator[Snapshot]], title: str):
         self.solver, self.problem, self.title = solver, problem, title
@@ -39,7 +39,7 @@ class Trajectory(Iterator[Snapshot]):
             close()
 
     def to_html(self) -> str:
-        """One page that needs nothing else; it plays the proposals of the whole run."""
+        """Return one page that needs nothing else; it plays the proposals of the whole run."""
         if len(self.problem) != 1:
             raise LetgoError(f"a replay shows one puzzle, got {len(self.problem)}; give trajectory one of them")
         page, style, script = ((FILES / f"replay.{kind}").read_text() for kind in ("html", "css", "js"))

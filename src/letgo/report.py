@@ -24,13 +24,13 @@ PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "o
 
 
 def board_digest(board: Tensor) -> int:
-    """48 bits of a board: equal boards have equal ones."""
+    """Return 48 bits of a board: equal boards have equal ones."""
     return int.from_bytes(hashlib.sha256(board.to(torch.uint8).numpy().tobytes()).digest()[:6], "big")
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """A row for each instance: its number in the whole drawn list, and a column for each score."""
+    """Outcomes have a row for each instance: its number in the whole drawn list, and a column for each score."""
 
     number: list[int]
     columns: dict[str, Column]
@@ -67,7 +67,7 @@ class Outcomes:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The record of `letgo evaluate --json`; scores are attributes too: `report.validity.value`."""
+    """A Report is the record of `letgo evaluate --json`; scores are attributes too: `report.validity.value`."""
 
     task: str
     rule: str
@@ -96,7 +96,7 @@ class Report:
         return self.scores[name]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON; a part keeps its outcomes, so that `merge` can make the whole of several."""
+        """Return JSON; a part keeps its outcomes, so that `merge` can make the whole of several."""
         scores = {name: score.as_dict() for name, score in self.scores.items()}
         outcomes = None if self.shard is None or self.outcomes is None else self.outcomes.as_dict()
         values = {
@@ -128,13 +128,13 @@ class Report:
 
     @staticmethod
     def of(outcomes: Outcomes, **facts: Any) -> Report:
-        """The scores of all outcomes, beside what else is known of the measurement."""
+        """Compute the scores of all outcomes, beside what else is known of the measurement."""
         scores = outcomes.scores()
         return Report(**facts, count=len(outcomes.number), scores=scores, outcomes=outcomes)
 
     @staticmethod
     def merge(parts: Sequence[Report]) -> Report:
-        """The report of the whole from those of all its parts, exactly; only times and devices are put together."""
+        """Make the report of the whole from those of all parts, exactly; only times and devices are put together."""
         _refuse_unlike(parts)
         outcomes = Outcomes.cat([part.outcomes for part in parts if part.outcomes is not None])
         building = [part.building_seconds for part in parts if part.building_seconds is not None]
@@ -153,7 +153,7 @@ class Report:
 
 
 def _scores(outcomes: Outcomes) -> dict[str, Estimate]:
-    """The scores of outcomes that were read from files; those that every report shows must be there."""
+    """Return the scores of outcomes that were read from files; those that every report shows must be there."""
     for name in SHOWN:
         if name not in outcomes.columns:
             raise LetgoError(f"the parts have no outcomes of {name}; measure them again")
@@ -164,7 +164,7 @@ def _scores(outcomes: Outcomes) -> dict[str, Estimate]:
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Part I of N, counted from 0, of the text "I/N"."""
+    """Read part I of N, counted from 0, of the text "I/N"."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)
     if match is None or int(match[1]) >= int(match[2]):
         raise LetgoError(f"--shard {text}: expected I/N with I from 0 to N - 1")

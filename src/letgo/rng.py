@@ -47,7 +47,7 @@ def box_muller(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Noise:
-    """It gives standard normal states to boards by (instance, attempt), with one seed or one for each board."""
+    """Noise gives standard normal states to boards by (instance, attempt), with one seed or one for each board."""
 
     seed: int | Int[Tensor, "*rows"]
     instance: Int[Tensor, "batch"]

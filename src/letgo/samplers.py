@@ -17,7 +17,7 @@ from letgo.sampling import Grid, uniform_grid
 
 @dataclass(frozen=True)
 class RuleKind:
-    """What a rule takes, what it costs, and which models it fits."""
+    """A RuleKind says what a rule takes, what it costs, and which models it fits."""
 
     build: Callable[..., Rule]  # from the settings in `takes`
     takes: tuple[str, ...] = ()  # of sigma and tau_start: all of them are needed
@@ -35,14 +35,14 @@ class RuleKind:
 
     @property
     def settings(self) -> list[str]:
-        """The settings of `Sampler` that change what it does."""
+        """Return the settings of `Sampler` that change what it does."""
         tempered = ["variance"] if self.tempers and self.noisy else []
         led = ["ahead"] if self.family == "gaussian" else []
         return [*self.takes, *self.may_take, *tempered, *led, "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
-    """A rule without settings."""
+    """Return a rule without settings."""
     return RuleKind(lambda: rule, **facts)
 
 
@@ -80,14 +80,14 @@ def rule_kind(name: str) -> RuleKind:
 
 
 def fitting(path: Path, codec: Codec) -> list[str]:
-    """The rules that fit a model, the one that suits it best at first."""
+    """Return the rules that fit a model, the one that suits it best at first."""
     names = [name for name, kind in RULES.items() if kind.fits(path, codec)]
     return sorted(names, key=lambda name: name not in BEST)
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """A rule by its name on the command line, with its settings; `Solver.sampler` adds those that were tuned."""
+    """A Sampler is a rule by its name in commands, with its settings; `Solver.sampler` adds those that were tuned."""
 
     rule: str = "tweedie"
     steps: int = 200
@@ -141,7 +141,7 @@ class Sampler:
 
     @property
     def lead(self) -> float:
-        """By how much less than t the network is told: `ahead` steps of the equidistant grid."""
+        """Return by how much less than t the network is told: `ahead` steps of the equidistant grid."""
         return self.ahead / self.steps
 
     @property
@@ -150,21 +150,21 @@ class Sampler:
 
     @property
     def calls(self) -> int:
-        """Network calls of one board."""
+        """Return the network calls of one board."""
         return self.steps * self.calls_per_step
 
     @property
     def asks_anew(self) -> bool:
-        """Whether each proposal is asked for from the one before under fresh noise, and so tells how likely that is."""
+        """Say whether a proposal is asked for from the last one under fresh noise, and so tells how likely that is."""
         return RULES[self.rule].forgets and self.steps > 1
 
     @property
     def settings(self) -> dict[str, float]:
-        """The settings that are not the usual ones, as reports name them."""
+        """Return the settings that are not the usual ones, as reports name them."""
         return {name: value for name, default in USUAL.items() if (value := getattr(self, name)) != default}
 
     def check(self, path: Path, codec: Codec) -> None:
-        """A rule that does not fit a model is refused by the names of those that do."""
+        """Refuse a rule that does not fit a model by the names of those that do."""
         if not RULES[self.rule].fits(path, codec):
             others = ", ".join(fitting(path, codec))
             raise LetgoError(

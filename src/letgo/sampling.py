@@ -29,7 +29,7 @@ FAR = 1e6  # no path leads to such a state, and no network was trained on one
 
 @dataclass(frozen=True)
 class Walk:
-    """How far boards have come: pinned states, what the network remembers, the steps behind all of them or each."""
+    """A Walk is how far boards have come: pinned states, the network's memory, the steps behind all of them or each."""
 
     x: State
     memory: Tensor | None = None
@@ -40,13 +40,13 @@ class Walk:
         return Walk(self.x[rows], None if self.memory is None else self.memory[rows], done)
 
     def apart(self) -> Walk:
-        """The same boards, each with a count of its own."""
+        """Return the same boards, each with a count of its own."""
         done = torch.as_tensor(self.done, device=self.x.device).expand(len(self.x))
         return Walk(self.x, self.memory, done)
 
 
 def joined(walks: list[Walk]) -> Walk:
-    """Boards that have counts of their own, in one batch; where only some have a memory, the others' is zeros."""
+    """Put boards that have counts of their own in one batch; where only some have a memory, the others' is zeros."""
     memories = [walk.memory for walk in walks]
     like = next((memory for memory in memories if memory is not None), None)
     if like is not None:
@@ -61,7 +61,7 @@ def joined(walks: list[Walk]) -> Walk:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """After one update: the time reached, the pinned state there, and the proposal that led to it."""
+    """A Snapshot follows one update: the time reached, the pinned state there, and the proposal that led to it."""
 
     step: int
     t: float
@@ -76,27 +76,27 @@ class Snapshot:
 
 
 def uniform_grid(steps: int, device: str | torch.device = "cpu") -> Grid:
-    """Eq. 24, equidistant: 1 = t_N > ... > t_0 = 0."""
+    """Return Eq. 24's equidistant grid: 1 = t_N > ... > t_0 = 0."""
     if steps < 1:
         raise LetgoError(f"steps must be at least 1, got {steps}")
     return torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=device).float()
 
 
 def checked_grid(times: Grid) -> Grid:
-    """A custom grid falls strictly from 1 to 0."""
+    """Return a custom grid, which must fall strictly from 1 to 0."""
     if len(times) < 2 or times[0] != 1 or times[-1] != 0 or not bool((times.diff() < 0).all()):
         raise LetgoError("a time grid must fall strictly from 1 (noise) to 0 (data)")
     return times
 
 
 def propose(denoise: Denoise, x_t: State, t: Time, memory: Tensor | None) -> tuple[State, Tensor | None]:
-    """x0_hat, and what the network wants to be reminded of; a network without memory is called without it."""
+    """Return x0_hat, and what the network wants to be reminded of; a network without memory is called without it."""
     out = denoise(x_t, t) if memory is None else denoise(x_t, t, memory)
     return out if isinstance(out, tuple) else (out, None)
 
 
 def ahead_of(denoise: Denoise, lead: float | Time) -> Denoise:
-    """The network, told that a state at t is at t - lead, 0 at least. Not in the paper (docs/knife-edge.md)."""
+    """Return the network, told that a state at t is at t - lead, 0 at least. Not in the paper (docs/knife-edge.md)."""
 
     def denoise_ahead(x_t: State, t: Time, *memory: Tensor) -> State | tuple[State, Tensor]:
         return denoise(x_t, (t - lead).clamp(min=0), *memory)
@@ -123,7 +123,7 @@ def reverse_step(
 
 
 def starting_state(noise: Noise, clues: Clues, path: Path) -> State:
-    """x_T, pinned like every later state: training inputs always are."""
+    """Draw x_T, pinned like every later state: training inputs always are."""
     boards, cells, dim = clues.values.shape
     if len(noise) != boards:
         raise LetgoError(f"noise for {len(noise)} boards cannot serve {boards}: give one instance number to each board")
@@ -163,7 +163,7 @@ def check_proposal(path: Path, grid: Grid, walk: Walk, x0_hat: State, warned: bo
 
 
 def refuse_nan(x_t: State, x0_hat: State, done: Int[Tensor, "batch"]) -> None:
-    """A network that answers a finite state with NaN or infinity is broken; a sampler may diverge by itself."""
+    """Refuse a network that answers a finite state with NaN or infinity; a sampler may diverge by itself."""
     broken = x_t.isfinite().flatten(1).all(1) & ~x0_hat.isfinite().flatten(1).all(1)
     if bool(broken.any()):
         row = int(broken.int().argmax())
@@ -199,7 +199,7 @@ def trajectory(
     walk: Walk | None = None,
     clip: Clip | None = None,
 ) -> Iterator[Snapshot]:
-    """Algorithm 1, from noise to data. No clues is an all-False mask, not a branch.
+    """Run Algorithm 1, from noise to data. No clues is an all-False mask, not a branch.
 
     With `walk` it goes on from there: noise is keyed by board and step, so nothing else changes. With `clip` every
     x0_hat is held to that range, which one-hot networks of x0 do not need.
@@ -221,7 +221,8 @@ def trajectory(
 
 
 def belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch"]:
-    """The network's self-likelihood of a finished one-hot board, 0 at most. Not in the paper; no rule is looked at.
+    """Return the network's self-likelihood of a finished one-hot board, 0 at most. Not in the paper; no rule is looked
+    at.
 
     Its open cells are noised a little and asked for again: the log-probability of their symbols, averaged over draws,
     summed over cells. A board that breaks a rule contradicts what the network has learned.
@@ -241,5 +242,5 @@ def cell_belief(denoise: Denoise, path: Path, clues: Clues, board: State, noise:
 
 
 def cell_likelihood(x0_hat: State, board: State, given: CellMask) -> Float[Tensor, "batch cells"]:
-    """The log-probability that a proposal gives to each symbol of a one-hot board; a clue has nothing."""
+    """Return the log-probability that a proposal gives to each symbol of a one-hot board; a clue has nothing."""
     return (x0_hat.float() * board).sum(-1).clamp(LEAST, 1).log().masked_fill(given, 0)

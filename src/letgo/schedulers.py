@@ -50,19 +50,20 @@ PREDICTIONS = {  # diffusers' name of what a network predicts, and the path's wa
 
 
 def shifted(sigmas: Tensor, shift: Real) -> Tensor:
-    """The noise levels of a flow, moved towards noise where the shift is above 1."""
+    """Return the noise levels of a flow, moved towards noise where the shift is above 1."""
     return shift * sigmas / (1 + (shift - 1) * sigmas)
 
 
 def thresholded(x0_hat: AnyState, ratio: Real, largest: Real) -> AnyState:
-    """Dynamic thresholding: each row is cut at a quantile of its magnitudes, from 1 to `largest`, and divided by it."""
+    """Cut each row at a quantile of its magnitudes, from 1 to `largest`, and divide by it: dynamic thresholding."""
     bound = x0_hat.flatten(1).abs().quantile(ratio, dim=1).clamp(1, largest)
     bound = bound.view(-1, *(1 for _ in x0_hat.shape[1:]))
     return x0_hat.clamp(-bound, bound) / bound
 
 
 class PathScheduler(SchedulerMixin, ConfigMixin):
-    """What both schedulers share. A step depends on its arguments and on `timesteps`, never on the steps before it.
+    """It holds what both schedulers share. A step depends on its arguments and on `timesteps`, never on the steps
+    before it.
 
     Training step i of a table of betas is t = (i + 1) / T; on the flow path (`use_flow_sigmas`) timestep i is
     t = sigma = i / T.
@@ -75,7 +76,7 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
     @property
     @abstractmethod
     def rule(self) -> Rule:
-        """The update rule of `letgo.kernels` that makes a step."""
+        """Return the update rule of `letgo.kernels` that makes a step."""
 
     def prepare(self) -> None:
         """Build the path and the full grid from the configuration."""
@@ -94,7 +95,7 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         self.path, self.timesteps = TablePath(self.alphas_cumprod), torch.arange(len(self.betas) - 1, -1, -1)
 
     def ddpm(self) -> DDPMScheduler:
-        """The scheduler whose betas and spacings these are, by the configuration of now: pipelines change it."""
+        """Return the scheduler whose betas and spacings these are, by the configuration of now: pipelines change it."""
         names = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas")
         grid = ("timestep_spacing", "steps_offset", "rescale_betas_zero_snr")
         return DDPMScheduler(**{name: self.config[name] for name in (*names, *grid)})
@@ -142,7 +143,7 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         self.timesteps, self.num_inference_steps = chosen.to(device), len(chosen)
 
     def flow_timesteps(self, count: int, timesteps: Grid, sigmas: Grid, mu: Real | None) -> Tensor:
-        """Timesteps as they are; noise levels, given or evenly spaced, with the shift."""
+        """Return timesteps as they are; noise levels, given or evenly spaced, with the shift."""
         last = self.config["num_train_timesteps"]
         if timesteps is not None and sigmas is None:
             chosen = torch.as_tensor(timesteps, dtype=torch.float32)
@@ -158,15 +159,15 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         return chosen.clamp(max=last)
 
     def set_begin_index(self, begin_index: int = 0) -> None:
-        """Pipelines tell where they begin; a step here is found by its timestep alone, so nothing is kept."""
+        """Keep nothing: pipelines tell where they begin, but a step here is found by its timestep alone."""
 
     def previous_timestep(self, timestep: Timestep) -> Tensor:
-        """The largest timestep of the grid below this one, which need not be on the grid; data if there is none."""
+        """Return the grid's largest timestep below this one, which need not be on the grid; data if there is none."""
         below = self.timesteps[self.timesteps < torch.as_tensor(timestep, device=self.timesteps.device)]
         return below.max() if len(below) else torch.tensor(0.0 if self.flow else -1)
 
     def times(self, timesteps: Timestep, like: Tensor) -> AnyTime:
-        """t of one timestep, or of one for each row, as it broadcasts against a state."""
+        """Return t of one timestep, or of one for each row, as it broadcasts against a state."""
         steps = torch.as_tensor(timesteps, device=like.device).to(like.dtype).flatten()
         t = steps / len(self) if self.flow else (steps + 1) / len(self.betas)
         if not bool(((t >= 0) & (t <= 1)).all()):
@@ -177,20 +178,20 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
     # Noise
 
     def scale_model_input(self, sample: Tensor, timestep: Timestep | None = None) -> Tensor:
-        """The sample as it is: the network takes x_t."""
+        """Return the sample as it is: the network takes x_t."""
         return sample
 
     def add_noise(self, original_samples: Tensor, noise: Tensor, timesteps: Timestep) -> Tensor:
-        """x_t ~ q(x_t | x0) (Eq. 1), made of the noise given, one timestep for each row or one for all."""
+        """Draw x_t ~ q(x_t | x0) (Eq. 1), made of the noise given, one timestep for each row or one for all."""
         x0 = working(original_samples)
         return self.path.sample(x0, self.times(timesteps, x0), noise.to(x0)).to(original_samples.dtype)
 
     def scale_noise(self, sample: Tensor, timestep: Timestep, noise: Tensor) -> Tensor:
-        """`add_noise` as flow pipelines call it."""
+        """Noise states as `add_noise` does, under the name that flow pipelines call."""
         return self.add_noise(sample, noise, timestep)
 
     def get_velocity(self, sample: Tensor, noise: Tensor, timesteps: Timestep) -> Tensor:
-        """What a network of v_prediction is trained to predict from x0 and noise; on the flow path dx/dt."""
+        """Return what a network of v_prediction is trained to predict from x0 and noise; on the flow path dx/dt."""
         x0 = working(sample)
         t, eps = self.times(timesteps, x0), noise.to(x0)
         of_noise, of_data = (self.path.dbeta, self.path.dalpha) if self.flow else (self.path.alpha, self.path.beta)
@@ -200,7 +201,7 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
     # A step
 
     def x0_hat(self, prediction: AnyState, x_t: AnyState, t: AnyTime) -> AnyState:
-        """The clean estimate, within the range of the data where the configuration asks for it."""
+        """Return the clean estimate, within the range of the data where the configuration asks for it."""
         config = self.config
         way = PREDICTIONS.get(config["prediction_type"])
         x0_hat = prediction if way is None else getattr(self.path, way)(x_t, prediction, t)
@@ -238,12 +239,12 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
 
 
 def working(state: Tensor) -> Tensor:
-    """Half precision is computed in single, as alpha and beta need it."""
+    """Return the state in the precision to compute in: half becomes single, as alpha and beta need it."""
     return state if state.dtype == torch.float64 else state.float()
 
 
 def in_cells(state: Tensor) -> Tensor:
-    """A state of any shape as the rules take it."""
+    """Return a state of any shape as the rules take it."""
     return state.reshape(len(state), -1, 1)
 
 

@@ -34,7 +34,7 @@ Rows = Int[Tensor, "rows"]
 
 @dataclass(frozen=True)
 class Tries:
-    """Tries that have come to an end: of which puzzles, with what board and state, after how many steps."""
+    """Tries have come to an end: of which puzzles, with what board and state, after how many steps."""
 
     rows: Rows
     boards: Symbols
@@ -58,7 +58,8 @@ class Tries:
 
 @dataclass(eq=False)
 class Slots:
-    """The tries of a ledger's puzzles by one sampler, so many at a time; `instance` and `seed` key their noise.
+    """Slots run the tries of a ledger's puzzles by one sampler, so many at a time; `instance` and `seed` key their
+    noise.
 
     With `looking`, a try ends at the first proposal that breaks no rule of the task; with `early`, at the first one
     that finds the board before it likely enough. Otherwise a try goes to its end.
@@ -113,20 +114,20 @@ class Slots:
         return self.size if self.engine.pads else boards
 
     def inputs(self, who: Rows, attempt: Rows) -> tuple[Problem, Noise]:
-        """These tries of these puzzles, filled up by the first one."""
+        """Return these tries of these puzzles, filled up by the first one."""
         index, device = filling(len(who), self.room(len(who))), self.solver.device
         noise = Noise(self.seed, self.instance[who[index]].to(device), attempt[index].to(device))
         return self.problem[who[index]], noise
 
 
 def filling(count: int, room: int) -> Int[Tensor, "filled"]:
-    """Rows that fill so much room: all of them, then the first one again and again."""
+    """Return rows that fill so much room: all of them, then the first one again and again."""
     index = torch.arange(max(count, room))
     return index.where(index < count, 0)
 
 
 class Stepwise(ABC):
-    """A batch whose boards are judged after every step; each has a step of its own."""
+    """It is a batch whose boards are judged after every step; each has a step of its own."""
 
     asks = 0  # calls of the network at the end of a try
 
@@ -143,7 +144,7 @@ class Stepwise(ABC):
         """Say what every try would be if it ended here, and which of them do."""
 
     def seat(self, fresh: Rows) -> None:
-        """Those who stay go on, and fresh puzzles begin their next try."""
+        """Let those who stay go on, and fresh puzzles begin their next try."""
         slots, stay, count = self.slots, self.stay, len(self.stay)
         solver, device = slots.solver, slots.solver.device
         self.who = torch.cat([self.who[stay], fresh])
@@ -214,7 +215,7 @@ class Doubting(Stepwise):
 
 
 class Blind:
-    """A batch whose boards go to their end, all together.
+    """It is a batch whose boards go to their end, all together.
 
     Rows that would be filled up take further tries of the same puzzles instead; a try after one that settles its puzzle
     counts for nothing.
@@ -243,7 +244,7 @@ class Blind:
         return [tries[(ahead == level).nonzero().flatten()] for level in range(int(ahead.max()) + 1)]
 
     def filled(self, fresh: Rows, room: int) -> tuple[Int[Tensor, "filled"], Int[Tensor, "filled"]]:
-        """The puzzles, and again with their later tries while there is room; and how many tries later."""
+        """Return the puzzles, and again with their later tries while there is room; and how many tries later."""
         who, ahead = [fresh], [torch.zeros_like(fresh)]
         for level in range(1, self.slots.tries):
             more = fresh[self.slots.ledger.tries[fresh] + level < self.slots.tries][: max(0, room - sum(map(len, who)))]

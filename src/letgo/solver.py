@@ -35,7 +35,7 @@ Progress = Callable[[float | int, int], None]  # how many are done, of a batch o
 
 
 class Solver:
-    """Task, codec, path and network. `letgo.load(name)` returns one."""
+    """A Solver is task, codec, path and network. `letgo.load(name)` returns one."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Solver:
         self.engine, self.sample_engine = engines[self.precision], engines[self.sample_precision]
 
     def with_network(self, network: nn.Module) -> Solver:
-        """The same model with other weights, on the same device and as fast and precise as was asked."""
+        """Return the same model with other weights, on the same device and as fast and precise as was asked."""
         fast, precision = self.asked
         return Solver(self.config, network, self.device, self.folder, fast, self.threads, precision)
 
@@ -87,7 +87,7 @@ class Solver:
     def sampler(
         self, rule: str | None = None, steps: int | None = None, regime: str | None = None, **settings: Any
     ) -> Sampler:
-        """A rule with the settings that are given, else those tuned for the regime, and the model's own steps.
+        """Return a rule with the settings that are given, else those tuned for the regime, and the model's own steps.
 
         Without a rule it is Tweedie reprojection, or what suits a model of another kind.
         """
@@ -107,16 +107,17 @@ class Solver:
 
     @property
     def sure(self) -> float | None:
-        """The self-likelihood above which a board counts as settled, where `letgo tune --belief` found one."""
+        """Return the self-likelihood above which a board counts as settled, where `letgo tune --belief` found one."""
         return self.tuning("belief").get("best", {}).get("sure")
 
     @property
     def sure_early(self) -> float | None:
-        """The same of a board on the way, whose likelihood is what the next proposal gives it."""
+        """Return the same of a board on the way, whose likelihood is what the next proposal gives it."""
         return self.tuning("belief").get("best", {}).get("sure_early")
 
     def mark(self, sampler: Sampler, whole_tries: bool = False) -> tuple[float | None, bool]:
-        """The self-likelihood above which a board settles its puzzle, and whether it is asked on the way or at the end.
+        """Return the self-likelihood above which a board settles its puzzle, and whether it is asked on the way or at
+        the end.
 
         On the way it is the next proposal that tells: where such a mark was found for the model, and the sampler asks
         for each proposal from the one before. With `whole_tries` no try ends before its last step.
@@ -126,7 +127,7 @@ class Solver:
 
     @property
     def short_try(self) -> int | None:
-        """The steps of a try that others may follow, where the model knows when it is sure: those of its mark."""
+        """Return the steps of a try that others may follow: those of its mark, where the model has one."""
         return None if self.sure is None else int(self.tuning("belief")["steps"])
 
     def steps(self, steps: int | None = None) -> int:
@@ -160,7 +161,7 @@ class Solver:
         return None if problem.context is None else problem.context.to(self.device)
 
     def walk(self, problem: Problem, noise: Noise, sampler: Sampler, walk: Walk | None = None) -> Iterator[Snapshot]:
-        """One batch through Algorithm 1, or what is left of it, in the precision of `solve`."""
+        """Take one batch through Algorithm 1, or what is left of it, in the precision of `solve`."""
         clues = self.clues(problem, sampler.soft_until)
         return self.engine.walk(sampler, clues, noise, self.context(problem), walk)
 
@@ -172,7 +173,7 @@ class Solver:
         return self.engine.size(size, boards)
 
     def chunks(self, problem: Problem, noise: Noise, batch: int | None) -> Iterator[tuple[int, Problem, Noise]]:
-        """Pieces with their true length; where the engine pads, the last one repeats its first instance."""
+        """Yield pieces with their true length; where the engine pads, the last one repeats its first instance."""
         size = self.batch_size(len(problem), batch)
         for start in range(0, len(problem), size):
             count = min(size, len(problem) - start)
@@ -380,7 +381,7 @@ class Solver:
         tries: int = 1,
         **settings: Any,
     ) -> list[str]:
-        """Unconditional samples as text, valid or not: no rule is looked at. Without `rule`, `generation_rule`."""
+        """Return unconditional samples as text, valid or not: no rule is asked. Without `rule`, `generation_rule`."""
         problem = self.empty(count)
         sampler = self.sampler(rule or self.generation_rule(steps), steps, self.generation, **settings)
         return self.task.format(self.draw(problem, sampler, seed, tries), problem)
@@ -391,7 +392,7 @@ class Solver:
         return "gen" if "gen" in self.task.regimes else "0"
 
     def generation_rule(self, steps: int | None = None) -> str:
-        """The rule that draws most valid boards from nothing, as the model's card has it; or the model's best.
+        """Return the rule that draws most valid boards from nothing, as the model's card has it; or the model's best.
 
         Settings that were tuned for other steps are no choice of ours: EM decay draws nothing valid with a quarter. Nor
         does Tweedie reprojection, whose mean of many boards is none; drawn symbols are (docs/decisions.md).
@@ -408,7 +409,7 @@ class Solver:
         return {} if self.folder is None else read_card(self.folder)
 
     def empty(self, count: int) -> Problem:
-        """No clues at all; only tasks without a context have such instances."""
+        """Return instances without clues; only tasks without a context have such."""
         whole_number("count", count, 1)
         if not self.task.generates:
             raise LetgoError(f"{self.task.name} answers a question; it has nothing to generate without one")

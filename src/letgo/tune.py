@@ -198,14 +198,14 @@ def best_of(shares: Sequence[float], count: int) -> int:
 
 
 def _within(progress: Progress, before: int, total: int) -> Progress:
-    """Progress inside one of several measurements."""
+    """Return progress inside one of several measurements."""
     return lambda done, boards: progress(before + done / boards, total) if done < boards else None
 
 
 def _valid(
     solver: Solver, problem: Problem, sampler: Sampler, seed: int, batch: int | None, progress: Progress
 ) -> torch.Tensor:
-    """Which boards end valid: none, where the sampler diverges on any."""
+    """Return which boards end valid: none, where the sampler diverges on any."""
     try:
         boards = solver.read(solver.sample(problem, sampler, seed, batch=batch, progress=progress), problem)
     except Diverged:

@@ -16,7 +16,7 @@ WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a nu
 
 @dataclass(frozen=True)
 class Between:
-    """The span of a number, both ends included."""
+    """Between is the span of a number, both ends included."""
 
     least: int | float
     most: int | float = math.inf

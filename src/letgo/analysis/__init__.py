@@ -23,7 +23,7 @@ Report = dict[str, Any]  # plain values, as JSON has them
 
 @dataclass(frozen=True)
 class Analysis:
-    """One question about a model, or about samplers alone."""
+    """An Analysis asks one question about a model, or about samplers alone."""
 
     name: str
     shows: str  # one line

@@ -16,7 +16,7 @@ Scene = dict[str, Any]  # what all boards of a picture share: kind, rows, column
 
 
 def draw_board(axis: Any, scene: Scene, board: Board, size: float = 1.0) -> None:
-    """A fainter symbol is one that the network, or the state, is less sure of; `size` 1 suits an axis of an inch."""
+    """Draw a board; the network, or the state, is less sure of fainter symbols; `size` 1 suits an axis of an inch."""
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(visible=False)
@@ -30,7 +30,7 @@ def draw_board(axis: Any, scene: Scene, board: Board, size: float = 1.0) -> None
 
 
 def _pixels(axis: Any, scene: Scene, board: Board, size: float) -> None:
-    """The board itself, where its cells are images."""
+    """Draw the images of the cells."""
     import numpy as np
 
     side = board["image"]["side"]
@@ -50,7 +50,7 @@ def _letters(axis: Any, scene: Scene, board: Board, size: float) -> None:
 
 
 def _queens(axis: Any, scene: Scene, board: Board, size: float) -> None:
-    """A cell is a row, its symbol the queen's column."""
+    """Draw a queen in each row, at the column that is the row's symbol."""
     for y, column in enumerate(board["symbols"]):
         for x in range(scene["columns"]):
             if (x + y) % 2:
@@ -63,7 +63,7 @@ def _queens(axis: Any, scene: Scene, board: Board, size: float) -> None:
 
 
 def _maze(axis: Any, scene: Scene, board: Board, size: float) -> None:
-    """Walls are dark, the path blue; start and goal have colours of their own."""
+    """Draw walls dark and the path blue; start and goal have colours of their own."""
     from matplotlib.colors import to_rgba
 
     rows, columns, colours = scene["rows"], scene["columns"], {0: WALL, 1: "#ffffff", 4: PATH, **ENDS}
@@ -77,7 +77,7 @@ def _maze(axis: Any, scene: Scene, board: Board, size: float) -> None:
 
 
 def _matrix(axis: Any, scene: Scene, board: Board, size: float) -> None:
-    """Is column reachable from row? A dot is an edge of the graph, which the network is told."""
+    """Draw which columns are reachable from each row; a dot is an edge of the graph, which the network is told."""
     for cell, symbol in enumerate(board["symbols"]):
         y, x = divmod(cell, scene["columns"])
         _square(axis, x, y, INK, _alpha(board["certainty"][cell]) if symbol == 1 else 0.0)

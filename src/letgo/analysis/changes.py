@@ -50,7 +50,7 @@ def predictors(track: Record) -> dict[str, Tensor]:
 
 
 def of_rule(track: Record) -> Report:
-    """All that is said of one rule's runs, those that end valid and those that do not apart."""
+    """Return all that is said of one rule's runs, those that end valid and those that do not apart."""
     _, index = bins(track.tau)
     groups = {"valid": track.final, "invalid": ~track.final}
     known = {name: rows for name, rows in groups.items() if rows.any()}

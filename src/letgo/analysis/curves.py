@@ -23,7 +23,7 @@ __all__ = ["plot", "run", "tell"]
 
 
 def run(study: Study) -> Report:
-    """Of each kept checkpoint its average, as `letgo train` leaves it beside the raw weights."""
+    """Measure the average of each kept checkpoint, as `letgo train` leaves it beside the raw weights."""
     whole, rows = study.solver, []
     for step, network in checkpoints(whole):
         study.model = whole.with_network(network)
@@ -33,7 +33,7 @@ def run(study: Study) -> Report:
 
 
 def checkpoints(solver: Solver) -> Iterator[tuple[int, nn.Module]]:
-    """Steps and networks in order; of a model without kept checkpoints the model itself is the only point."""
+    """Yield steps and networks in order; of a model without kept checkpoints the model itself is the only point."""
     run = None if solver.folder is None else Run.load(solver.folder)
     steps = sorted({step for step, kind in run.candidates() if kind == "ema"}) if run else []
     if run and steps:
@@ -43,7 +43,7 @@ def checkpoints(solver: Solver) -> Iterator[tuple[int, nn.Module]]:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """A panel for each rule, a line for each run."""
+    """Draw a panel for each rule, a line for each run."""
     figure, [axes] = panels(1, len(RULES), (3.4, 2.8), sharey=True)
     colours = [*dict.fromkeys(LINES.values())]
     for axis, rule in zip(axes, RULES, strict=True):

@@ -20,7 +20,7 @@ __all__ = ["plot", "run", "tell"]
 
 
 def run(study: Study) -> Report:
-    """On the grid of `letgo tune`, and Tweedie reprojection, which has neither number, beside it."""
+    """Measure EM decay on the grid of `letgo tune`, and beside it Tweedie reprojection, which has neither number."""
     samplers = grid_of(study.solver, RULE, tau_starts=None if study.wish.quick else TAU_STARTS, steps=study.wish.steps)
     beside = measured(study, [study.sampler("tweedie")])
     return {"rows": measured(study, samplers), "tweedie": beside[0]["validity"]}

@@ -41,7 +41,7 @@ def panels(down: int, across: int, size: tuple[float, float] = (3.0, 2.3), **wor
 
 
 def caption(figure: Figure, reports: list[Report]) -> None:
-    """A last line that says what was measured: n, steps, seed, regime."""
+    """Say in a last line what was measured: n, steps, seed, regime."""
     first = reports[0]
     facts = [f"n = {' and '.join(dict.fromkeys(str(report['n']) for report in reports))}"]
     facts += [f"{first['steps']} steps"] if "steps" in first else []
@@ -67,14 +67,14 @@ def draw(reports: list[Report], stem: Path, kinds: tuple[str, ...] = ("png", "sv
 
 
 def svg_of(figure: Figure) -> bytes:
-    """No date, so that the same report gives the same bytes."""
+    """Return the picture as SVG without a date, so that the same report gives the same bytes."""
     picture = io.BytesIO()
     figure.savefig(picture, format="svg", metadata={"Date": None})
     return picture.getvalue()
 
 
 def png_of(figure: Figure) -> bytes:
-    """A palette of 64 colours, which is a third of the bytes. matplotlib brings Pillow along."""
+    """Return a PNG with a palette of 64 colours, which is a third of the bytes. matplotlib brings Pillow along."""
     from PIL import Image
 
     picture, small = io.BytesIO(), io.BytesIO()

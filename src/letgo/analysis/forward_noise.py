@@ -27,7 +27,7 @@ MEASURES = {
 
 
 def run(study: Study) -> Report:
-    """Means and quartiles over puzzles and draws, at every time."""
+    """Return means and quartiles over puzzles and draws, at every time."""
     solutions(study)
     found: dict[str, dict[str, list[Tensor]]] = {}
     show, total = study.progress("noised"), DRAWS * LEVELS
@@ -74,7 +74,7 @@ def _curves(values: list[Tensor]) -> Report:
 
 
 def tell(report: Report) -> str:
-    """The largest time at which most boards are still read right."""
+    """Tell the largest time at which most boards are still read right."""
     lines = []
     for read, label in READ.items():
         means = report["curves"][read]["valid"]["mean"]

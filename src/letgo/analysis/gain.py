@@ -29,14 +29,14 @@ COLOURS = ("#b3541e", "#c28f2c", "#5b8c5a", "#1f6f8b")
 
 
 def run(study: Study) -> Report:
-    """At every time, and for every number of steps that the network is told the time ahead."""
+    """Measure at every time, and for every number of steps that the network is told the time ahead."""
     solutions(study)
     told = FEW_AHEAD if study.wish.quick else AHEAD
     return {"t": TIMES, "push": PUSH, "rows": [measured(study, ahead) for ahead in told]}
 
 
 def measured(study: Study, ahead: float = 0.0) -> Report:
-    """The means over instances, and what they add up to over the model's own steps."""
+    """Return the means over instances, and what they add up to over the model's own steps."""
     show = study.progress(f"told t - {ahead:g} h: pushed")
     gains: list[list[Tensor]] = [[] for _ in TIMES]
     left: list[list[Tensor]] = [[] for _ in TIMES]
@@ -56,7 +56,7 @@ def measured(study: Study, ahead: float = 0.0) -> Report:
 
 
 def answers(piece: Piece, blur: State, t: Time, lead: float, noise: State) -> tuple[Tensor, Tensor]:
-    """For each board what is kept of the push, and how far the new proposal lies from the blur, a board being 1."""
+    """Return what is kept of each board's push, and how far the new proposal lies from the blur, a board being 1."""
     clues, path = piece.clues, piece.solver.path
     towards, told = clues.values - blur, (t - lead).clamp(min=0)
     states = (path.sample(blur + push * towards, t, noise) for push in (0.0, PUSH))
@@ -71,7 +71,7 @@ def total(values: State) -> Tensor:
 
 
 def crossing(times: list[float], curve: list[float]) -> float | None:
-    """The largest time, that is the earliest in sampling, at which a push grows; between two levels by a line."""
+    """Return the largest time (the earliest in sampling) at which a push grows; between two levels by a line."""
     above = [i for i, value in enumerate(curve) if value >= 1]
     if not above:
         return None
@@ -82,7 +82,7 @@ def crossing(times: list[float], curve: list[float]) -> float | None:
 
 
 def growth(times: list[float], curve: list[float], steps: int) -> float:
-    """By how many powers of e a push grows over all steps of an equidistant grid while it grows at all."""
+    """Return by how many powers of e a push grows over all steps of an equidistant grid while it grows at all."""
     logs = torch.tensor(curve).clamp(min=1).log()
     return round(steps * float(torch.trapezoid(logs, torch.tensor(times))), 4)
 

@@ -25,7 +25,7 @@ AHEAD, FEW_AHEAD = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0, 24.0), (0.0, 2
 
 @dataclass(frozen=True)
 class Lines:
-    """An analysis whose picture has a line for each sampler, by the number on its horizontal axis."""
+    """The picture has a line for each sampler, by the number on its horizontal axis."""
 
     number: str
     label: str
@@ -64,7 +64,7 @@ def by_variance(study: Study) -> list[Sampler]:
 
 
 def by_ahead(study: Study) -> list[Sampler]:
-    """Tweedie reprojection by how many steps ahead the network is told the time (docs/knife-edge.md)."""
+    """Tell the network of Tweedie reprojection other times than t, so many steps ahead (docs/knife-edge.md)."""
     return [replace(study.sampler("tweedie"), ahead=c) for c in (FEW_AHEAD if study.wish.quick else AHEAD)]
 
 

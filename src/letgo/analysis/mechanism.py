@@ -29,7 +29,7 @@ def run(study: Study) -> Report:
 
 
 def _along(track: Record) -> Report:
-    """Curves over progress along one rule's trajectories, and E_+ beside E_- over all steps."""
+    """Return curves over progress along one rule's trajectories, and E_+ beside E_- over all steps."""
     _, index = bins(track.tau)
     valid = track.valid
     events = {
@@ -68,7 +68,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """Two rows for each model: along Tweedie trajectories and along DDPM's."""
+    """Draw two rows for each model: along Tweedie trajectories and along DDPM's."""
     figure, axes = panels(2 * len(reports), 3)
     for row, (report, rule) in zip(axes, [(r, rule) for r in reports for rule in RULES], strict=True):
         found = report["along"][rule]

@@ -35,7 +35,7 @@ class Record:
 
     @property
     def commitment(self) -> Float[Tensor, "boards"]:
-        """tau*: the earliest progress from which on the decoded proposal is the final board (App. P)."""
+        """Return tau*: the earliest progress from which on the decoded proposal is the final board (App. P)."""
         steps = torch.arange(len(self.tau))[:, None]
         last = ((self.changes > 0) * steps).amax(0)
         return torch.where(self.moved, 1.0, self.tau[last])
@@ -93,7 +93,7 @@ def _record(piece: Piece, sampler: Sampler, centers: bool, advance: Callable[[in
 
 
 def bins(tau: Float[Tensor, "steps"], most: int = 40) -> tuple[list[float], Int[Tensor, "steps"]]:
-    """Equal bins of progress: their middles, and the bin of each step."""
+    """Return equal bins of progress: their middles, and the bin of each step."""
     count = min(most, len(tau))
     index = (tau.double() * count + 1e-6).long().clamp(max=count - 1)  # tau = .3 is the beginning of its bin
     return [(i + 0.5) / count for i in range(count)], index

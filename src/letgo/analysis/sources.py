@@ -27,7 +27,7 @@ FEW = 5  # a source of fewer instances is measured, but not told of
 
 
 def run(study: Study) -> Report:
-    """Every rule that is tuned or has nothing to tune; of a quick look the two of the paper."""
+    """Measure every rule that is tuned or has nothing to tune; of a quick look the two of the paper."""
     problem, names, shares = evenly(study)
     study.instances, solver = problem, study.solver
     rows, samplers = [], samplers_of(study)
@@ -45,7 +45,7 @@ def run(study: Study) -> Report:
 
 
 def evenly(study: Study) -> tuple[Problem, list[str], dict[str, float]]:
-    """Instances of all sources alike, the source of each, and each source's share of the whole file."""
+    """Return instances of all sources alike, the source of each, and each source's share of the whole file."""
     wish, whole = study.wish, study.problem
     source = source_of(study.solver.task, wish.data)
     about = source.identity(study.split)
@@ -73,7 +73,7 @@ def samplers_of(study: Study) -> list[Sampler]:
 
 
 def told(report: Report) -> list[str]:
-    """The sources that have more than a few instances; all, where none has."""
+    """Return the sources that have more than a few instances; all, where none has."""
     first = report["rows"][0]["sources"]
     return [name for name in report["shares"] if first[name]["n"] >= FEW] or list(report["shares"])
 

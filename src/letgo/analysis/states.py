@@ -58,7 +58,7 @@ def run(study: Study) -> Report:
 
 
 def trained_on(piece: Piece, t: Time, i: int) -> dict[str, State]:
-    """x_t as Simple and as self-correction (Algorithm 2) would make it, with t2 = t.
+    """Return x_t as Simple and as self-correction (Algorithm 2) would make it, with t2 = t.
 
     There t2 = t1 u with t1 and u uniform; given t2 the density of t1 falls as 1 / t1 from t2 to 1, so t1 = t2^v with v
     uniform.

@@ -35,7 +35,7 @@ Advance = Callable[[float | int, int], None]  # how many are done, and of how ma
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of an analysis; None is the analysis's, the model's or the task's own choice."""
+    """A Wish holds what is asked of an analysis; None is the analysis's, the model's or the task's own choice."""
 
     count: int | None = None
     seed: int = 0
@@ -49,7 +49,7 @@ class Wish:
 
 @dataclass
 class Study:
-    """A model with instances to study it on. Without a model, `count` is what there is to draw."""
+    """A Study is a model with instances to study it on. Without a model, `count` is what there is to draw."""
 
     wish: Wish
     count: int
@@ -74,7 +74,7 @@ class Study:
 
     @property
     def split(self) -> str:
-        """Of some tasks a regime is a split."""
+        """Return the split, which is the regime for some tasks."""
         return self.wish.regime if self.wish.regime in SPLITS else self.wish.split
 
     @property
@@ -87,7 +87,7 @@ class Study:
         return self.samplers[rule]
 
     def pieces(self, problem: Problem | None = None) -> Iterator[Piece]:
-        """The instances in batches that the device takes; noise is keyed as `letgo evaluate` keys it."""
+        """Yield the instances in batches that the device takes; noise is keyed as `letgo evaluate` keys it."""
         problem = self.problem if problem is None else problem
         number = torch.arange(len(problem)) if problem.number is None else problem.number
         number = number.to(self.solver.device)
@@ -100,7 +100,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Piece:
-    """One batch of instances on the model's device; an engine that pads repeats some after the first `count`."""
+    """A Piece is a batch of instances on the model's device; a padding engine repeats some after the first `count`."""
 
     solver: Solver
     problem: Problem
@@ -128,14 +128,14 @@ class Piece:
             x_t = snapshot.x
 
     def propose(self, x_t: State, t: Time) -> State:
-        """x0_hat of states that no sampler made; they are pinned first, as all states are."""
+        """Return x0_hat of states that no sampler made; they are pinned first, as all states are."""
         denoise = self.solver.sample_engine.denoise(self.solver.context(self.problem))
         with torch.no_grad():
             out = denoise(self.clues.pin(x_t), t)
         return (out[0] if isinstance(out, tuple) else out).float()
 
     def decode(self, x: State) -> Symbols:
-        """D(x) on the open cells of the true instances, the clues elsewhere; on the CPU."""
+        """Return D(x) on the open cells of the true instances, the clues elsewhere; on the CPU."""
         board = self.solver.codec.decode(x)[: self.count].cpu()
         return torch.where(self.rows.given, self.rows.solution, board)
 
@@ -148,7 +148,7 @@ class Piece:
 
 
 def write_report(path: Path, report: Report) -> None:
-    """JSON to read and to compare: an entry a line, but a list of numbers on one."""
+    """Write JSON to read and to compare: an entry a line, but a list of numbers on one."""
     text = re.sub(
         r"\[\s+([-+.\deE,\snul]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", json.dumps(report, indent=2)
     )

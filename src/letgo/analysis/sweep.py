@@ -59,19 +59,19 @@ def row_of(sampler: Sampler, valid: torch.Tensor) -> Report:
 
 
 def named(sampler: Sampler) -> str:
-    """`tweedie, 200 steps, ahead 1`."""
+    """Name a sampler in words: `tweedie, 200 steps, ahead 1`."""
     settings = (f"{name} {value:g}" for name, value in sampler.settings.items())
     return ", ".join([sampler.rule, f"{sampler.steps} steps", *settings])
 
 
 def untuned(study: Study) -> list[str]:
-    """The rules that fit the model and have nothing to tune; in the order of RULES."""
+    """Return the rules that fit the model and have nothing to tune; in the order of RULES."""
     fits = fitting(study.solver.path, study.solver.codec)
     return [rule for rule, kind in RULES.items() if rule in fits and not kind.takes]
 
 
 def line(row: Report) -> str:
-    """`tweedie  200  ahead=1  0.553 [0.504, 0.601] ± 0.012`."""
+    """Tell a row in a line: `tweedie  200  ahead=1  0.553 [0.504, 0.601] ± 0.012`."""
     found, error = row["validity"], row["standard_error"]
     settings = " ".join(f"{name}={value:g}" for name, value in row["settings"].items())
     spread = "" if error is None else f" ± {error:.3f}"
@@ -86,7 +86,7 @@ def tell(report: Report) -> str:
 
 
 def counts(study: Study, factors: Sequence[float], quick: int = 0) -> list[int]:
-    """So many times the model's own steps (or --steps), 1 at least and MOST at most.
+    """Return so many times the model's own steps (or --steps), 1 at least and MOST at most.
 
     A quick look goes no further than the model's own, or `quick` of them where that is more.
     """
@@ -95,7 +95,7 @@ def counts(study: Study, factors: Sequence[float], quick: int = 0) -> list[int]:
 
 
 def by_setting(rows: list[Report], name: str) -> dict[str, list[Report]]:
-    """Rows that differ in one number alone, by what they share: the points of a line, in order."""
+    """Group rows that differ in one number alone, by what they share: the points of a line, in order."""
     lines: dict[str, list[Report]] = {}
     for row in rows:
         rest = [f"{key} {value:g}" for key, value in row["settings"].items() if key != name]
@@ -140,7 +140,7 @@ def plot_lines(reports: list[Report], name: str, label: str, logarithmic: bool =
 def curve(
     axis: Any, rows: list[Report], x: Sequence[float | int], label: str, colour: str, dashed: bool = False
 ) -> None:
-    """A line through the rates with their 95% intervals."""
+    """Draw a line through the rates with their 95% intervals."""
     dash = "--" if dashed else "-"
     axis.plot(x, [row["validity"]["value"] for row in rows], dash, marker="o", ms=3, color=colour, label=label)
     lows, highs = ([row["validity"][end] for row in rows] for end in ("low", "high"))

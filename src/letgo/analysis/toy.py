@@ -44,7 +44,7 @@ def oracle(x_t: State, t: Time) -> State:
 
 
 def exact(x_t: State, t: Time) -> State:
-    """E[x0 | x_t]: the mean of N(x_t / alpha, (beta / alpha)^2), cut to both intervals."""
+    """Return E[x0 | x_t]: the mean of N(x_t / alpha, (beta / alpha)^2), cut to both intervals."""
     x, alpha, beta = x_t.double(), PATH.alpha(t).double(), PATH.beta(t).double()
     sides = []
     for low, high in ((-B, -A), (A, B)):
@@ -59,7 +59,7 @@ def exact(x_t: State, t: Time) -> State:
 
 
 def log_between(a: Real, b: Real) -> Real:
-    """log P(a < Z < b) of a standard normal, from the side on which it is accurate."""
+    """Return log P(a < Z < b) of a standard normal, from the side on which it is accurate."""
     flip = a > 0
     low, high = torch.where(flip, -b, a), torch.where(flip, -a, b)
     upper, lower = torch.special.log_ndtr(high), torch.special.log_ndtr(low)
@@ -90,7 +90,7 @@ def denoisers(noise: Noise) -> dict[str, Denoise]:
 
 
 def log10_marginal(y: Real, t: Real) -> Real:
-    """log10 of the forward marginal q_t(y): each uniform interval, scaled and blurred."""
+    """Return log10 of the forward marginal q_t(y): each uniform interval, scaled and blurred."""
     alpha, beta = PATH.alpha(t).double(), PATH.beta(t).double()
     parts = [log_between((alpha * low - y) / beta, (alpha * high - y) / beta) for low, high in ((-B, -A), (A, B))]
     inside = torch.logaddexp(*parts) - alpha.clamp(min=1e-12).log() - math.log(2 * (B - A))
@@ -99,7 +99,7 @@ def log10_marginal(y: Real, t: Real) -> Real:
 
 
 def run(study: Study) -> Report:
-    """Both samplers with every denoiser, as they are and, as App. J writes them, with their centers alone."""
+    """Run both samplers with every denoiser, as they are and, as App. J writes them, with their centers alone."""
     steps, noise = study.wish.steps or STEPS, Noise.first(study.seed, study.count)
     show, cases = study.progress("cases"), [(kind, rule) for kind in (1.0, 0.0) for rule in RULES]
     found: Report = {}
@@ -131,7 +131,7 @@ def _sample(denoise: Denoise, rule: Rule, steps: int, noise: Noise, shown: int) 
 
 
 def tell(report: Report) -> str:
-    """Final validity, and the share that is far from all data shortly before the end."""
+    """Tell the final validity, and the share that is far from all data shortly before the end."""
     lines = [f"{'':14}final point valid / still in no-man's-land at progress {LATE}, n = {report['n']}"]
     for kind in ("sampled", "centers"):
         for name, rules in report[kind].items():

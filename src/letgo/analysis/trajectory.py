@@ -31,7 +31,7 @@ SURE = 0.3  # how far a proposal that is no one-hot state may lie from a codewor
 
 
 def run(study: Study) -> Report:
-    """Of the instances the first that the first rule ends wrong and the second right; else the first of all."""
+    """Show the first instance that the first rule ends wrong and the second right; else the first of all."""
     solver = study.solver
     rules = [rule for rule in rules_of(solver) if rule in fitting(solver.path, solver.codec)]
     samplers = [study.sampler(rule) for rule in rules]
@@ -55,7 +55,7 @@ def rules_of(solver: Solver) -> tuple[str, ...]:
 
 
 def kept_steps(steps: int) -> list[int]:
-    """The steps, counted from 1, whose states are shown."""
+    """Return the steps, counted from 1, whose states are shown."""
     return sorted({1 + round(tau * (steps - 1)) for tau in TAUS})
 
 
@@ -83,7 +83,7 @@ def frames(piece: Piece, sampler: Sampler, steps: list[int]) -> list[Report]:
 
 
 def board_of(piece: Piece, x: State, t: float | None) -> Report:
-    """Symbols, how sure they are, and which cells break a rule; a state has a time, a proposal none."""
+    """Return symbols, how sure they are, and which cells break a rule; a state has a time, a proposal none."""
     solver, path = piece.solver, cast(Any, piece.solver.path)
     if path.family != "gaussian" or (t is None and solver.codec.one_hot):
         chances = x[..., : solver.task.symbols].float().clamp(0, 1)

@@ -23,7 +23,7 @@ NAMES = {"ema": "averages", "raw": "raw weights"}
 
 
 def run(study: Study) -> Report:
-    """Validity under both rules and the gain, of everything that a run keeps; else of the model alone."""
+    """Measure validity under both rules and the gain, of everything that a run keeps; else of the model alone."""
     whole, rows = study.solver, []
     run = None if whole.folder is None else Run.load(whole.folder)
     known = sorted(run.candidates()) if run is not None else []
@@ -53,7 +53,7 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """For each run Tweedie's validity by training step, and by the time from which on a push grows."""
+    """Draw for each run Tweedie's validity by training step, and by the time from which on a push grows."""
     figure, axes = panels(len(reports), 2, (3.4, 2.5), sharey=True)
     for (by_step, by_gain), report in zip(axes, reports, strict=True):
         for kind, colour in KINDS.items():

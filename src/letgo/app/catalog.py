@@ -25,7 +25,7 @@ USUAL = ("ddpm", "tweedie")  # the two rules that the page compares at first
 
 
 class Catalog:
-    """Reads every model once, on `load`; from then on it is only read, so threads may share it."""
+    """A Catalog reads every model once, on `load`; from then on it is only read, so threads may share it."""
 
     def __init__(self, folders: list[str], device: str = "cpu"):
         self.folders, self.device = folders, device
@@ -71,12 +71,12 @@ class Catalog:
 
     @property
     def default(self) -> str | None:
-        """The plain 9x9 network shows the difference best; then whatever there is."""
+        """Return the plain 9x9 network, which shows the difference best; without it whatever there is."""
         wanted = [*self.folders, "sudoku-baseline", "sudoku", *self.cards]
         return next((name for name in wanted if name in self.cards), None)
 
     def pick(self, task: str | None, model: str | None) -> tuple[str, Solver]:
-        """The model asked for; a task's own model has the task's name."""
+        """Return the model asked for; a task's own model has the task's name."""
         self.wait()
         if model is None:
             from letgo.tasks import USUAL as task_of_no_name
@@ -94,7 +94,7 @@ class Catalog:
         return model, self.solvers[model]
 
     def beside(self, first: str, name: str | None) -> tuple[str, Solver]:
-        """The model of one side: another one must play on the same boards as the first."""
+        """Return the model of one side: another one must play on the same boards as the first."""
         if name is None:
             return first, self.solvers[first]
         name, solver = self.pick(None, name)
@@ -142,7 +142,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
 
 
 def blank(solver: Solver, separator: str) -> str:
-    """What the text of a puzzle without clues has in its first cell."""
+    """Return what the text of a puzzle without clues has in its first cell."""
     if not solver.task.generates:
         return "."
     text = solver.task.format_clues(solver.empty(1))[0]
@@ -150,7 +150,7 @@ def blank(solver: Solver, separator: str) -> str:
 
 
 def regime(source: Source) -> Regime:
-    """Numbers of clues where the source has such, of nodes for graphs; others have only names."""
+    """Describe a regime by numbers of clues where the source has such, of nodes for graphs; others have only names."""
     if source.counts is None:
         return Regime(named=list(source.regimes), fewest=None, most=None, usual=None)
     fewest, most, usual = source.counts
@@ -159,12 +159,12 @@ def regime(source: Source) -> Regime:
 
 
 def puzzling(source: Source) -> str:
-    """The regime of random puzzles: the source's usual one, or where that gives no clues the first that does."""
+    """Return the regime of random puzzles: the source's usual one, or where that gives no clues the first that does."""
     return source.usual if source.usual != NOTHING else next((r for r in source.regimes if r != NOTHING), "train")
 
 
 def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
-    """A test instance of a seed, without its answer: the first or, where no regime is named, the first with a clue."""
+    """Return a seed's test instance without its answer: the first or, if no regime is named, the first with clues."""
     from letgo.data.source import source_of
 
     few = FEW if regime is None and source_of(task).usual == NOTHING else 1
@@ -174,7 +174,7 @@ def random_puzzle(task: Task, regime: str | None, seed: int) -> str:
 
 
 def random_puzzles(task: Task, regime: str | None, count: int, seed: int) -> Problem:
-    """The first test instances of a seed, without their answers."""
+    """Return the first test instances of a seed, without their answers."""
     from letgo.data.source import source_of
 
     source, most = source_of(task), limits.MAX_CELLS
@@ -194,7 +194,7 @@ def _without_answers(problem: Problem) -> Problem:
 
 
 def parse(solver: Solver, puzzle: str) -> Problem:
-    """One puzzle, refused in words; its known answer, if it came with one, is dropped."""
+    """Read one puzzle, or refuse it in words; its known answer, if it came with one, is dropped."""
     problem = solver.task.parse(puzzle)
     cells = problem.solution.shape[1]
     if cells > limits.MAX_CELLS:

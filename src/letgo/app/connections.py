@@ -22,7 +22,7 @@ REFUSAL = (
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 on one connection, which is cut when it is silent, half-sent or unread for too long."""
+    """A Connection speaks HTTP/1.1, and is cut when it is silent, half-sent or unread for too long."""
 
     most, request_seconds, write_seconds = MAX_CONNECTIONS, REQUEST_SECONDS, WRITE_SECONDS
 
@@ -33,7 +33,7 @@ class Connection(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request of it is being answered."""
+        """Say whether no request of it is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,7 +44,7 @@ class Connection(H11Protocol):
         self._expect_a_request()
 
     def _make_room(self, idle: list[Connection]) -> None:
-        """The connection that has been idle longest goes; where all are at work, the new one."""
+        """Close the connection that has been idle longest; where all are at work, the new one."""
         if idle:
             min(idle, key=lambda other: other.idle_since).transport.abort()
         else:
@@ -79,7 +79,7 @@ class Connection(H11Protocol):
         self._alarm("request", self.request_seconds)
 
     def _alarm(self, name: str, seconds: float) -> None:
-        """What is still not done by then ends the connection, with whatever was not sent."""
+        """End the connection, with whatever was not sent, if something is still not done by then."""
         self._calm(name)
         self.alarms[name] = self.loop.call_later(seconds, self.transport.abort)
 
@@ -89,7 +89,7 @@ class Connection(H11Protocol):
 
 
 def open_files() -> int:
-    """How many files this process may have open."""
+    """Return how many files this process may have open."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -99,7 +99,7 @@ def open_files() -> int:
 
 
 def make_server(app: Any, log_level: str = "warning", **changes: Any) -> uvicorn.Server:
-    """uvicorn with these connections; `changes` are attributes of `Connection`.
+    """Return uvicorn with these connections; `changes` are attributes of `Connection`.
 
     All that wait are accepted at once, before the first can be refused: so few may wait that files never run out.
     """
@@ -114,7 +114,7 @@ def make_server(app: Any, log_level: str = "warning", **changes: Any) -> uvicorn
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Its protocol is named, without which asyncio would leave Nagle's algorithm on."""
+    """Open a listening socket. Its protocol is named, without which asyncio would leave Nagle's algorithm on."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:

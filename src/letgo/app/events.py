@@ -22,7 +22,7 @@ LAST = ("done", "error", "answer")  # after one of these a job says no more
 
 
 class Events:
-    """What a job has said and nobody has sent yet. The job stands still while that is too much."""
+    """Events are what a job has said and nobody has sent yet. The job stands still while that is too much."""
 
     def __init__(self, scheduler: Scheduler, job: Job):
         self.scheduler, self.job, self.loop = scheduler, job, asyncio.get_running_loop()
@@ -43,7 +43,7 @@ class Events:
 
 @asynccontextmanager
 async def submitted(scheduler: Scheduler, job: Job) -> AsyncIterator[Events]:
-    """The job's events; however this ends, the job's place is free afterwards."""
+    """Yield the job's events; however this ends, the job's place is free afterwards."""
     events = Events(scheduler, job)
     job.emit = events.emit
     scheduler.submit(job)
@@ -54,13 +54,13 @@ async def submitted(scheduler: Scheduler, job: Job) -> AsyncIterator[Events]:
 
 
 async def gone(receive: Receive) -> None:
-    """Returns when the client has closed the connection."""
+    """Return when the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def while_connected(work: Coroutine[Any, Any, T], receive: Receive) -> T | None:
-    """The result of the work, or None if the client leaves first."""
+    """Return the result of the work, or None if the client leaves first."""
     task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,13 +71,13 @@ async def while_connected(work: Coroutine[Any, Any, T], receive: Receive) -> T |
 
 
 async def answer(scheduler: Scheduler, job: Job, receive: Receive) -> Event | None:
-    """The job's one answer; None if nobody waits for it any more."""
+    """Return the job's one answer; None if nobody waits for it any more."""
     async with submitted(scheduler, job) as events:
         return await while_connected(events.get(), receive)
 
 
 class EventStream(Response):
-    """A job's events as text/event-stream, until it is done or the client has gone."""
+    """An EventStream sends a job's events as text/event-stream, until it is done or the client has gone."""
 
     media_type = "text/event-stream"
 

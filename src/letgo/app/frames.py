@@ -30,7 +30,7 @@ Certainty = Float[Tensor, "batch cells"]
 
 @dataclass(frozen=True)
 class Reading:
-    """States or proposals of a batch, read as symbols; the rest is computed when a job first asks for it."""
+    """A Reading has a batch's states or proposals as symbols; the rest is computed when a job first asks for it."""
 
     view: View
     x: State
@@ -43,7 +43,7 @@ class Reading:
 
     @cached_property
     def violations(self) -> CellMask:
-        """Cells that break a rule whatever the masked ones will be, and those."""
+        """Return the cells that break a rule whatever the masked ones will be, and those."""
         task, problem, masked = self.view.solver.task, self.view.problem, self.symbols == MASKED
         if not bool(masked.any()):
             return task.violations(self.symbols, problem)
@@ -56,7 +56,7 @@ class Reading:
 
     @cached_property
     def certainty(self) -> Certainty:
-        """How likely the leading symbol is: of a state by Bayes' rule for the cell alone, from equal chances.
+        """Return how likely the leading symbol is: of a state by Bayes' rule for the cell alone, from equal chances.
 
         A one-hot proposal estimates E[x0 | x_t], so its largest entry is that probability; in masked diffusion a cell
         is open, with one symbol, or masked.
@@ -65,7 +65,7 @@ class Reading:
 
     @cached_property
     def probabilities(self) -> Float[Tensor, "batch cells symbols"]:
-        """Of every symbol in every cell."""
+        """Return how likely every symbol is in every cell."""
         solver, path = self.view.solver, cast(Any, self.view.solver.path)
         if not self.view.continuous or (self.time is None and solver.codec.one_hot):
             return by_symbol(solver.codec, self.x, solver.task.symbols).float().clamp(0, 1).cpu()
@@ -76,7 +76,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class View:
-    """A batch after one step more: its states, the steps behind each board, and the proposals that led there."""
+    """A View is a batch after one more step: states, the steps behind each board, and the proposals that led there."""
 
     solver: Solver
     problem: Problem
@@ -88,7 +88,7 @@ class View:
 
     @property
     def continuous(self) -> bool:
-        """Whether the diffusion is Gaussian; in the other kind cells are open or masked."""
+        """Say whether the diffusion is Gaussian; in the other kind cells are open or masked."""
         return self.solver.path.family == "gaussian"
 
     @cached_property
@@ -101,7 +101,7 @@ class View:
 
 
 def frame(view: View, row: int, probabilities: bool = False) -> dict[str, Any]:
-    """One board of a batch. x: the state after this step; p: the proposal that led to it."""
+    """Describe one board of a batch. x: the state after this step; p: the proposal that led to it."""
     frame: dict[str, Any] = {"step": view.steps[row], "t": round(view.times[row], 6)}
     for name, reading in (("x", view.state), ("p", view.proposal)):
         frame[name] = _symbols(reading.symbols[row], view.solver.task.symbols)
@@ -115,20 +115,21 @@ def frame(view: View, row: int, probabilities: bool = False) -> dict[str, Any]:
 
 
 def picture_side(codec: Codec) -> int:
-    """How many pixels high and wide a cell's picture is on the page; 0 where a cell is no image."""
+    """Return how many pixels high and wide a cell's picture is on the page; 0 where a cell is no image."""
     images: Any = codec
     return images.height // math.ceil(images.height / MOST_PIXELS) if is_varied(codec) else 0
 
 
 def _picture(cells: Float[Tensor, "cells dim"], side: int) -> str:
-    """The images of all cells, one character per pixel, from paper to ink."""
+    """Write the images of all cells, one character per pixel, from paper to ink."""
     whole = math.isqrt(cells.shape[1])
     pixels = torch.nn.functional.adaptive_avg_pool2d(cells.float().view(-1, 1, whole, whole), side)
     return _levels((pixels.flatten().cpu() + 1).clamp(0, 2) / 2)
 
 
 def explain(view: View, row: int) -> dict[str, Any]:
-    """Why a final board is broken: pairs of cells that clash, and the open ones with how sure the network is of them.
+    """Explain why a final board is broken: pairs of cells that clash, and the open ones with how sure the network is of
+    them.
 
     `left` are the symbols that would break no rule in a cell, if nothing else changed; often there is none.
     """

@@ -28,7 +28,7 @@ HEADERS = {
 
 
 class Refused(Exception):
-    """A request that goes no further."""
+    """The request goes no further."""
 
     def __init__(self, status: int, words: str):
         self.status, self.words = status, words
@@ -38,7 +38,7 @@ AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z._-]+?)\.?)(?::[0-9]{0,5})
 
 
 def host_name(authority: str) -> str:
-    """The name in 'name', 'name:port' or '[v6]:port', in lower case; nothing if it is none of these."""
+    """Return the name in 'name', 'name:port' or '[v6]:port', in lower case; nothing if it is none of these."""
     match = AUTHORITY.fullmatch(authority)
     return (match[1] or match[2]).lower() if match else ""
 
@@ -52,7 +52,7 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """Refuses foreign Host headers, requests from other sites, bodies that are no JSON, too large or too slow."""
+    """It refuses foreign Host headers, requests from other sites, bodies that are no JSON, too large or too slow."""
 
     def __init__(self, app: ASGIApp, bound: str = "127.0.0.1", names: Iterable[str] = ()):
         self.app = app
@@ -85,7 +85,7 @@ class Guard:
         await self.app(scope, receive, send_with_headers)
 
     def _check_size(self, scope: Scope) -> None:
-        """The server below bounds only what comes in pieces."""
+        """Refuse a body that is too large; the server below bounds only what comes in pieces."""
         headers, target = scope["headers"], len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if len(headers) > MAX_HEADERS or target + sum(len(n) + len(v) for n, v in headers) > MAX_HEAD:
             raise Refused(431, f"this server takes {MAX_HEADERS} headers and {MAX_HEAD} bytes of them and the address")
@@ -105,7 +105,7 @@ class Guard:
             raise Refused(403, "this server answers only its own page and programs, not another site")
 
     async def _read(self, headers: Headers, receive: Receive) -> Receive:
-        """The whole body, then whatever comes after it: the news that the client has gone."""
+        """Return a receiver of the whole body, then of whatever comes after it: the news that the client has gone."""
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refused(415, "send the request as JSON, with Content-Type: application/json")
         declared = headers.get("content-length", "0")

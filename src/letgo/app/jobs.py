@@ -34,7 +34,7 @@ YOUNG_SECONDS, GROWN_SECONDS = (
 
 @dataclass(eq=False)
 class Lane:
-    """One trajectory of a job, from noise to data."""
+    """A Lane is one trajectory of a job, from noise to data."""
 
     job: Job
     side: int
@@ -65,7 +65,7 @@ class Lane:
 
 
 class Job(ABC):
-    """One request. `emit` may be called from the worker's thread; after `cancel` nothing more is emitted."""
+    """A Job is one request. `emit` may be called from the worker's thread; after `cancel` nothing more is emitted."""
 
     def __init__(self, solvers: Sequence[Solver], problem: Problem, samplers: Sequence[Sampler]):
         self.solvers, self.problem, self.samplers, self.steps = solvers, problem, samplers, samplers[0].steps
@@ -84,7 +84,7 @@ class Job(ABC):
 
     @property
     def choked(self) -> bool:
-        """Whether its client does not read; nothing more is computed until it does."""
+        """Say whether its client does not read; nothing more is computed until it does."""
         return self.emitted - self.taken >= BACKLOG
 
     @property
@@ -93,7 +93,7 @@ class Job(ABC):
 
     @property
     def weight(self) -> float:
-        """What share it has beside others of its client: the less the longer it has run, to a tenth of the first."""
+        """Return its share beside others of its client: the less the longer it has run, to a tenth of the first."""
         return 1 / min(max(self.served, YOUNG_SECONDS), GROWN_SECONDS)
 
     def cancel(self) -> None:
@@ -107,15 +107,15 @@ class Job(ABC):
 
     @abstractmethod
     def step(self, lane: Lane, view: View, row: int) -> None:
-        """After every step; may close the lane."""
+        """Take note of a step; this may close the lane."""
 
     @abstractmethod
     def last(self, lane: Lane, view: View, row: int) -> None:
-        """After the last step of a lane that is still open; `step` has seen it too."""
+        """Take note of the last step of a lane that is still open; `step` has seen it too."""
 
 
 class SolveJob(Job):
-    """Like `Solver.solve` for one puzzle: stop at the first valid proposal, then try again."""
+    """It works like `Solver.solve` for one puzzle: stop at the first valid proposal, then try again."""
 
     def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int):
         super().__init__([solver], problem, [sampler])
@@ -151,7 +151,7 @@ class SolveJob(Job):
 
 
 class TrajectoryJob(Job):
-    """Every step of every side. The task's rules are looked at, to be shown, but never change the run."""
+    """It shows every step of every side. The task's rules are looked at, to be shown, but never change the run."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class TrajectoryJob(Job):
 
 
 class RaceJob(Job):
-    """Final states of one puzzle from many seeds, or of many puzzles from one, scored as `letgo evaluate` does."""
+    """It scores final states of one puzzle from many seeds, or of many puzzles from one, as `letgo evaluate` does."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class RaceJob(Job):
 
 
 class SureJob(Job):
-    """Like `Solver.solve` without `verify`: try again until the network is sure of its board. No rule decides."""
+    """Like `Solver.solve` without `verify`, it tries again until the network is sure of its board. No rule decides."""
 
     def __init__(self, solver: Solver, problem: Problem, sampler: Sampler, tries: int, seed: int, doubt: Doubt):
         super().__init__([solver], problem, [sampler])
@@ -269,7 +269,7 @@ class SureJob(Job):
         self.ends(lane, board, view.state.valid[row : row + 1], cells, lane.sampler.calls + len(BELIEF_TIMES))
 
     def ends(self, lane: Lane, board: Symbols, valid: Tensor, cells: Tensor, calls: int) -> None:
-        """A try is over; with what each cell has in the likelihood of its board."""
+        """Tell that a try is over, with what each cell has in the likelihood of its board."""
         lane.open, number, belief = False, lane.attempt + 1, cells.sum(1)
         if bool(belief > self.ledger.belief):
             self.best = number

@@ -30,7 +30,7 @@ GONE = "gone"  # the status of a request whose client left before there was one
 
 
 class Metrics:
-    """Counters and histograms, which threads may share."""
+    """They are counters and histograms, which threads may share."""
 
     def __init__(self) -> None:
         plain = (
@@ -62,7 +62,7 @@ class Metrics:
 
 
 def total(parts: Iterable[Samples]) -> Samples:
-    """The sum of what several servers counted."""
+    """Add up what several servers counted."""
     whole = Samples()
     for part in parts:
         for key, value in part.items():
@@ -71,7 +71,7 @@ def total(parts: Iterable[Samples]) -> Samples:
 
 
 def exposition(samples: Samples) -> str:
-    """Family by family, its series together, as the format wants them."""
+    """Write family by family, its series together, as the format wants them."""
     lines = []
     for family, (kind, meaning) in FAMILIES.items():
         names = {f"{family}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {family}
@@ -89,7 +89,7 @@ def _escaped(text: str) -> str:
 
 
 class Measured:
-    """Counts every request, also those that are refused at the door. Plain ASGI, so that streams stay streams."""
+    """It counts every request, also those that are refused at the door. Plain ASGI, so that streams stay streams."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str]):
         self.app, self.metrics, self.routes = app, metrics, routes

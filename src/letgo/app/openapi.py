@@ -6,7 +6,7 @@ from typing import Any
 
 
 def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema, in which a setting that a rule does not take is invalid. Imports torch."""
+    """Return the schema, in which a setting that a rule does not take is invalid. Imports torch."""
     from letgo.samplers import RULES
 
     parts = schema["components"]["schemas"]
@@ -30,14 +30,14 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(part: dict[str, Any], rules: list[str]) -> None:
-    """Where the part is text, or one of its choices is, it is one of these names."""
+    """Require one of these names where the part is text, or one of its choices is."""
     for choice in part.get("anyOf", [part]):
         if choice.get("type") == "string":
             choice["enum"] = rules
 
 
 def _only(setting: str, value: dict[str, Any], rules: list[str], needed: bool) -> dict[str, Any]:
-    """If the setting has such a value, the rule is one of these; where it is not needed it may be left out."""
+    """Require one of these rules if the setting has such a value; where it is not needed it may be left out."""
     choices = {"enum": rules if needed else [*rules, None]}
     then = {"properties": {"rule": choices}, **({"required": ["rule"]} if needed else {})}
     return {"if": {"properties": {setting: value}, "required": [setting]}, "then": then}

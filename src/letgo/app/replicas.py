@@ -41,7 +41,7 @@ OWN = ("letgo_request", "letgo_queue", "letgo_running")  # the front counts thes
 
 
 class Replica:
-    """One process of Ray Serve, with all models and a scheduler of its own: the local app without its socket."""
+    """A Replica is one process of Ray Serve, with models and a scheduler of its own: the app without its socket."""
 
     def __init__(self, models: list[str], device: str, queue: int, bound: str, names: list[str], own_task: str | None):
         if own_task is not None:
@@ -56,7 +56,7 @@ class Replica:
         self.held.catalog.wait()  # it takes requests when its models are there
 
     async def answer(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[Message]:
-        """The messages of the app's answer, as they come; whoever stops listening frees the places of its boards."""
+        """Yield the messages of the app's answer as they come; who stops listening frees the places of its boards."""
         messages: asyncio.Queue[Message | None] = asyncio.Queue()
         bodies: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -84,7 +84,7 @@ class Replica:
 
 
 class Resumed:
-    """Events that a client gets once, although the second replica begins from the start."""
+    """It gives a client every event once, although the second replica begins from the start."""
 
     def __init__(self) -> None:
         self.sent: set[tuple[Any, ...]] = set()
@@ -92,7 +92,7 @@ class Resumed:
         self.again, self.walked = False, -1
 
     def pass_on(self, block: bytes) -> bytes | None:
-        """The event as the client should get it; None if it has it already."""
+        """Return the event as the client should get it; None if it has it already."""
         head, _, data = block.decode().partition("\ndata: ")
         name = head.removeprefix("event: ")
         if not data:
@@ -118,7 +118,7 @@ class Resumed:
 
 
 class Front:
-    """Asks replicas by a handle of Ray Serve, and sends on what they answer: streams at once, all else when whole."""
+    """It asks replicas by a handle of Ray Serve, and sends on their answers: streams at once, all else when whole."""
 
     def __init__(self, handle: Any, queue: int):
         errors, full = import_module("ray.exceptions"), import_module("ray.serve.exceptions")
@@ -149,7 +149,7 @@ class Front:
             self.in_flight -= sampling
 
     def samples(self) -> Samples:
-        """What the front has counted, and what each replica, also one that is gone, said last."""
+        """Return what the front has counted, and what each replica, also one that is gone, said last."""
         now = {("letgo_queue_requests", ()): float(self.in_flight), ("letgo_queue_limit", ()): float(self.queue)}
         return {**total([self.metrics.read(), *self.counted.values()]), **now}
 
@@ -214,6 +214,6 @@ async def _live(receive: Receive, send: Send) -> None:
 
 
 def front(handle: Any, queue: int, bound: str, names: Iterable[str], routes: set[str]) -> ASGIApp:
-    """The door of the local app, and the replicas behind it."""
+    """Return the door of the local app, and the replicas behind it."""
     inner = Front(handle, queue)
     return Measured(Guard(inner, bound, names), inner.metrics, routes | {"/metrics"})

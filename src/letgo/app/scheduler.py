@@ -34,12 +34,12 @@ CPU_CELLS = 128  # in a batch: on a core more boards at once would keep a newcom
 
 
 def width(solver: Solver) -> int:
-    """How many boards a batch holds at most."""
+    """Return how many boards a batch holds at most."""
     return max(1, CPU_CELLS // solver.task.cells) if solver.device.type == "cpu" else GPU_WIDTH
 
 
 class Batch:
-    """Lanes of one key, each with a step of its own; the first ones go on from `walk`, which has a row for each."""
+    """A Batch has lanes of one key, each with a step of its own; the first ones have a row of `walk` each."""
 
     def __init__(self, lanes: list[Lane], walk: Walk | None = None):
         self.solver, self.sampler, self.key = lanes[0].solver, lanes[0].sampler, lanes[0].key
@@ -69,11 +69,11 @@ class Batch:
         self.lanes, self.mine, self.problem, self.clues = lanes, {lane.job for lane in lanes}, problem, clues
 
     def join(self, lanes: list[Lane]) -> None:
-        """Newcomers sit down beside those who are on their way."""
+        """Seat newcomers beside those who are on their way."""
         self.seat([*self.lanes, *lanes], self.walk)
 
     def leave(self) -> bool:
-        """Boards that are settled make room; whether there were any."""
+        """Make room where boards are settled; return whether there were any."""
         live = self.live()
         if not 0 < len(live) < len(self.lanes):
             return False
@@ -85,12 +85,12 @@ class Batch:
         return [(row, lane) for row, lane in enumerate(self.lanes) if lane.open and not lane.job.over]
 
     def jobs(self) -> set[Job]:
-        """Whose lanes were open after the last step; asked several times in each turn."""
+        """Return whose lanes were open after the last step; it is asked several times in each turn."""
         return {job for job in self.mine if not job.over}
 
     @property
     def waits(self) -> bool:
-        """Whether nobody reads what it has to say."""
+        """Say whether nobody reads what it has to say."""
         jobs = self.jobs()
         return bool(jobs) and all(job.choked for job in jobs)
 
@@ -106,7 +106,7 @@ class Batch:
         return self.cut(kinds) if all(kinds) else []
 
     def cut(self, parts: list[list[int]]) -> list[Batch]:
-        """Batches of these rows, which go on from where this one is."""
+        """Return batches of these rows, which go on from where this one is."""
         rows = [torch.tensor(part, device=self.solver.device) for part in parts]
         walks = [self.walk[part] for part in rows]
         batches = [Batch([self.lanes[row] for row in part], walk) for part, walk in zip(parts, walks, strict=True)]
@@ -115,7 +115,7 @@ class Batch:
         return batches
 
     def advance(self) -> bool:
-        """One step; False once no lane needs another."""
+        """Take one step; return False once no lane needs another."""
         live = self.live()
         if not live:
             return False
@@ -137,7 +137,7 @@ class Batch:
 
 
 def shares(batches: Sequence[Batch]) -> list[float]:
-    """What part of the time each batch is due.
+    """Return what part of the time each batch is due.
 
     Newcomers together have most of it; on either side clients have the same, and a client's jobs by their weight.
     """
@@ -159,7 +159,7 @@ def shares(batches: Sequence[Batch]) -> list[float]:
 
 
 class Scheduler:
-    """Takes jobs from any thread, up to `limit` at a time."""
+    """The Scheduler takes jobs from any thread, up to `limit` at a time."""
 
     def __init__(self, limit: int, metrics: Metrics | None = None):
         self.limit, self.finished, self.metrics = limit, 0, metrics or Metrics()
@@ -182,18 +182,18 @@ class Scheduler:
             self.changed.notify()
 
     def wake(self) -> None:
-        """A client reads again."""
+        """Take note that a client reads again."""
         with self.changed:
             self.changed.notify()
 
     def cancel(self, job: Job) -> None:
-        """Frees the job's place at once; its boards stop before their next step."""
+        """Free the job's place at once; its boards stop before their next step."""
         with self.changed:
             job.cancel()
             self._drop_finished()
 
     def hang_up(self) -> None:
-        """Tells everyone that the server stops, so that no connection has to be cut."""
+        """Tell everyone that the server stops, so that no connection has to be cut."""
         with self.changed:
             for job in self.jobs:
                 job.fail("the server is stopping; start `letgo app` again and repeat")
@@ -228,7 +228,7 @@ class Scheduler:
                 self._retire(batch)
 
     def _next(self) -> Batch | None:
-        """The batch whose turn it is, as soon as there is one; None once the server stops."""
+        """Return the batch whose turn it is, as soon as there is one; None once the server stops."""
         with self.changed:
             while not self.closed:
                 self._drop_finished()
@@ -289,14 +289,14 @@ class Scheduler:
             self._drop_finished()
 
     def _exchange(self, batch: Batch | None, others: list[Batch]) -> None:
-        """Others in a batch's place; each job knows how many are under way for it."""
+        """Put others in a batch's place; each job knows how many are under way for it."""
         self.batches = [*(other for other in self.batches if other is not batch), *others]
         for change, group in ((-1, [] if batch is None else [batch]), (1, others)):
             for job in [job for one in group for job in {lane.job for lane in one.lanes}]:
                 job.batches += change
 
     def _change(self, batch: Batch, change: Callable[[], object]) -> None:
-        """Other lanes in a batch; each job knows how many batches are under way for it."""
+        """Put other lanes in a batch; each job knows how many batches are under way for it."""
         before = {lane.job for lane in batch.lanes}
         change()
         after = {lane.job for lane in batch.lanes}
@@ -305,7 +305,7 @@ class Scheduler:
                 job.batches += by
 
     def _fill_batches(self) -> None:
-        """Whoever waits takes room in a batch that is under way.
+        """Give whoever waits room in a batch that is under way.
 
         Where batches are padded anyway, that costs nobody anything. Elsewhere every board costs the others time: there
         a job goes on where it is, and newcomers join newcomers.
@@ -345,7 +345,7 @@ class Scheduler:
                 self._refuse(lanes, error)
 
     def _gather(self, first: Lane, waiting: list[Job]) -> list[Lane]:
-        """Lanes of the first one's key, its own job's before others', as many as fit."""
+        """Collect lanes of the first one's key, its own job's before others', as many as fit."""
         room, lanes = width(first.solver), []
         for job in sorted(waiting, key=lambda job: job is not first.job):
             fitting = [lane for lane in job.pending if lane.key == first.key][: room - len(lanes)]

@@ -27,18 +27,18 @@ EXAMPLE = ".1..3......2..3."
 
 
 def example(**fields: Any) -> ConfigDict:
-    """The schema shows a request of these fields, for the 4x4 puzzle."""
+    """Return a schema that shows a request of these fields, for the 4x4 puzzle."""
     return ConfigDict(json_schema_extra={"examples": [{"model": "sudoku-mini", "puzzle": EXAMPLE, **fields}]})
 
 
 class Strict(BaseModel):
-    """JSON of exactly these fields and types: '5' is no number, and a misspelt name is refused."""
+    """It is JSON of exactly these fields and types: '5' is no number, and a misspelt name is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Settings(Strict):
-    """The settings of a rule; em and em-decay take what was tuned with the model where none are given."""
+    """These are a rule's settings; em and em-decay take what was tuned with the model where none are given."""
 
     sigma: Annotated[float, amount(limits.MAX_SIGMA, "Noise scale of em and em-decay")] | None = None
     tau_start: Annotated[float, amount(1.0, "Progress 1 - t at which em-decay begins to fall")] | None = None
@@ -51,14 +51,14 @@ class Settings(Strict):
 
 
 class RuleSettings(Settings):
-    """An update rule with its settings."""
+    """This is an update rule with its settings."""
 
     rule: RuleName
     model: ModelName | None = Field(default=None, description="Another model of the same boards, for this side alone")
 
 
 class PuzzleRequest(Strict):
-    """Which puzzle, for which model."""
+    """It says which puzzle, for which model."""
 
     task: TaskName | None = Field(default=None, description="Default: the model's task, or sudoku")
     model: ModelName | None = None
@@ -66,13 +66,13 @@ class PuzzleRequest(Strict):
 
 
 class CheckRequest(PuzzleRequest):
-    """A question about a puzzle."""
+    """It asks about a puzzle."""
 
     report: bool = Field(default=False, description="Answer 200 with `detail` where the puzzle is none, not 422")
 
 
 class SolveRequest(Settings, PuzzleRequest):
-    """As `letgo solve --json`: stop at the first valid proposal, try again where there is none."""
+    """It solves as `letgo solve --json` does: stop at the first valid proposal, try again where there is none."""
 
     model_config = example(steps=20, tries=2)
     rule: RuleName | None = Field(default=None, description="Default: tweedie, or confidence where it is masked")
@@ -82,7 +82,7 @@ class SolveRequest(Settings, PuzzleRequest):
 
 
 class SureRequest(SolveRequest):
-    """As `letgo solve --no-verify --tries`: try again until the network is sure of its board. No rule is looked at."""
+    """It solves as `letgo solve --no-verify --tries` does, until the network is sure. No rule is looked at."""
 
     model_config = example(steps=5, tries=3, sure=-2.0)
     tries: int = Field(default=24, ge=1, le=limits.MAX_TRIES)
@@ -96,7 +96,7 @@ class SureRequest(SolveRequest):
 
 
 class TrajectoryRequest(PuzzleRequest):
-    """The same puzzle and noise through one or two rules, to the end, whatever the rules of the task say."""
+    """It takes one puzzle and noise through one or two rules, to the end, whatever the rules of the task say."""
 
     model_config = example(rules=["ddpm", "tweedie"], steps=10)
     rules: Annotated[list[RuleName | RuleSettings], Field(min_length=1, max_length=2)] | None = Field(
@@ -108,7 +108,7 @@ class TrajectoryRequest(PuzzleRequest):
 
 
 class RaceRequest(TrajectoryRequest):
-    """The same, from several seeds: seed, seed + 1, ..."""
+    """It asks for the same from several seeds: seed, seed + 1 and so on."""
 
     model_config = example(steps=5, count=4)
     count: int = Field(default=32, ge=1, le=limits.MAX_SEEDS)
@@ -119,7 +119,7 @@ class RaceRequest(TrajectoryRequest):
 
 
 class Answer(BaseModel):
-    """The record of `letgo solve --json`."""
+    """This is the record of `letgo solve --json`."""
 
     puzzle: str
     solved: bool
@@ -130,7 +130,7 @@ class Answer(BaseModel):
 
 
 class Parsed(BaseModel):
-    """A puzzle as the model will see it."""
+    """This is a puzzle as the model will see it."""
 
     model: str
     puzzle: str
@@ -144,7 +144,7 @@ class Parsed(BaseModel):
 
 
 class Regime(BaseModel):
-    """Where random puzzles come from, and the clue counts that can be asked for, if any."""
+    """It says where random puzzles come from, and the clue counts that can be asked for, if any."""
 
     named: list[str]
     fewest: int | None
@@ -158,7 +158,7 @@ class Example(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """One model, and what a page must know to draw its boards."""
+    """It says of one model what a page must know to draw its boards."""
 
     name: str
     task: str
@@ -207,7 +207,7 @@ class Limits(BaseModel):
 
 
 class Health(BaseModel):
-    """`loading` while torch and the models are read; `in_flight` counts requests that run or wait."""
+    """The status is `loading` while torch and the models are read; `in_flight` counts requests that run or wait."""
 
     status: Literal["ok", "loading", "failed"]
     version: str
@@ -220,13 +220,13 @@ class Health(BaseModel):
 
 
 class Event(BaseModel):
-    """What the `data` of a server-sent event holds."""
+    """It is what the `data` of a server-sent event holds."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Start(Event):
-    """Everything that decides the run; `models` and `rules` have an entry for each side."""
+    """It tells everything that decides the run; `models` and `rules` have an entry for each side."""
 
     model: str
     task: str
@@ -244,7 +244,7 @@ class Start(Event):
 
 
 class Frame(Event):
-    """One step of one side: x the state, p the proposal; one character per cell, `0` to `z`."""
+    """It is one step of one side: x the state, p the proposal; one character per cell, `0` to `z`."""
 
     side: int
     step: int
@@ -262,7 +262,7 @@ class Frame(Event):
 
 
 class Verdict(Event):
-    """How one side ended."""
+    """It says how one side ended."""
 
     side: int
     valid: bool
@@ -281,7 +281,7 @@ class Progress(Event):
 
 
 class Result(Event):
-    """One board of a race, and how often its side has won by now, with Wilson's interval."""
+    """It is one board of a race, and how often its side has won by now, with Wilson's interval."""
 
     side: int
     seed: int
@@ -296,7 +296,7 @@ class Result(Event):
 
 
 class Try(Event):
-    """One try that has ended; the frames before it are its steps."""
+    """It is one try that has ended; the frames before it are its steps."""
 
     number: int = Field(description="Counted from 1")
     belief: float = Field(description="The self-likelihood of its board, 0 at most")
@@ -307,7 +307,7 @@ class Try(Event):
 
 
 class Choice(Event):
-    """The record of `letgo solve --no-verify --tries --json`, and which try it is."""
+    """It is the record of `letgo solve --no-verify --tries --json`, and which try it is."""
 
     puzzle: str
     solved: bool = Field(description="Whether the board breaks no rule: looked at only now")
@@ -325,7 +325,7 @@ class Done(Event):
 
 
 class Error(BaseModel):
-    """What was wrong and what to do next, in words."""
+    """It says what was wrong and what to do next, in words."""
 
     detail: str
 

@@ -81,7 +81,7 @@ def create_app(
     bound: str = "127.0.0.1",
     names: Iterable[str] = (),
 ) -> FastAPI:
-    """The application; `models` are run folders beside the shipped models."""
+    """Return the application; `models` are run folders beside the shipped models."""
     catalog = Catalog(list(models), device)
     held = Held(catalog, queue)
 
@@ -137,7 +137,7 @@ def _add_schema(app: FastAPI) -> None:
 
 
 def _add_page(app: FastAPI) -> None:
-    """One route per file of the static folder, listed now: no path of a request is ever looked up on the disk."""
+    """Add one route per file of the static folder, listed now: no path of a request is ever looked up on the disk."""
 
     def serve(path: Path) -> None:
         async def file(request: Request) -> Response:
@@ -160,12 +160,12 @@ def _add_page(app: FastAPI) -> None:
 
 @lru_cache(maxsize=64)
 def _packed(path: Path, _: int) -> bytes:
-    """A file of the page in a third of its bytes; the time of its last change makes a changed one be read again."""
+    """Return a file of the page in a third of its bytes; it is read again when the time of its last change is new."""
     return gzip.compress(path.read_bytes(), mtime=0)
 
 
 class Held:
-    """What the routes share: the models, and the scheduler once torch is there."""
+    """It holds what the routes share: the models, and the scheduler once torch is there."""
 
     def __init__(self, catalog: Catalog, queue: int):
         self.catalog, self.queue = catalog, queue
@@ -186,7 +186,7 @@ class Held:
             self.catalog.fail(error)
 
     def puzzles(self, solver: Any, regime: str | None, count: int, seed: int) -> Any:
-        """The puzzles of a race: only one race at a time has its puzzles drawn."""
+        """Draw the puzzles of a race: only one race at a time has its puzzles drawn."""
         if not self.drawing.acquire(timeout=DRAW_SECONDS):
             raise Busy("the puzzles of another race are being drawn; try again in a few seconds")
         try:
@@ -195,7 +195,7 @@ class Held:
             self.drawing.release()
 
     def samples(self) -> Samples:
-        """All that was counted, and how it stands just now."""
+        """Return all that was counted, and how it stands just now."""
         scheduler = self.scheduler
         now = {
             "letgo_queue_requests": scheduler.in_flight() if scheduler else 0,
@@ -224,7 +224,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
 
     @app.get("/api/health", responses=ANY)
     async def health() -> schemas.Health:  # not in a thread: it answers even when all threads wait
-        """Whether the server is ready, how busy it is, and what it accepts."""
+        """Say whether the server is ready, how busy it is, and what it accepts."""
         scheduler = held.scheduler
         status = "loading" if not catalog.ready.is_set() else "failed" if catalog.failure else "ok"
         return schemas.Health(
@@ -240,7 +240,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
 
     @app.get("/api/models", responses=ANY | {503: REFUSALS[503]})
     def list_models() -> schemas.Models:
-        """Every model that can be asked, with what a page needs to draw its boards."""
+        """List every model that can be asked, with what a page needs to draw its boards."""
         catalog.wait()
         return schemas.Models(models=list(catalog.cards.values()), default=catalog.default, failed=catalog.failed)
 
@@ -251,7 +251,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
         regime: Annotated[str | None, Query(max_length=20, description="A clue count or a named regime")] = None,
         seed: schemas.Seed = 0,
     ) -> schemas.Parsed:
-        """A random puzzle: the first test instance of that seed."""
+        """Draw a random puzzle: the first test instance of that seed."""
 
         def make() -> schemas.Parsed:
             name, solver = catalog.pick(task, model)
@@ -267,7 +267,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
 
     @app.post("/api/check", responses=REFUSALS)
     def check(request: schemas.CheckRequest) -> schemas.Parsed:
-        """Whether a puzzle is one, how the model reads it, and for Sudoku whether it has no, one or many solutions."""
+        """Say whether a puzzle is one, how the model reads it, and whether a Sudoku has no, one or many solutions."""
         name, solver = catalog.pick(request.task, request.model)
         try:
             return _parsed(name, solver, request.puzzle, counting)
@@ -278,7 +278,7 @@ def _add_questions(app: FastAPI, held: Held) -> None:
 
 
 def _parsed(name: str, solver: Any, puzzle: str, counting: threading.Semaphore | None = None) -> schemas.Parsed:
-    """What the model reads; with `counting`, which lets few in at once, also how many solutions there are."""
+    """Return what the model reads; with `counting`, which lets few in at once, also how many solutions there are."""
     problem, task, found = parse(solver, puzzle), solver.task, None
     if counting is not None and counting.acquire(timeout=COUNT_SECONDS):
         try:
@@ -296,7 +296,7 @@ def _parsed(name: str, solver: Any, puzzle: str, counting: threading.Semaphore |
 
 
 def _add_sampling(app: FastAPI, held: Held) -> None:
-    """The four routes that run the network."""
+    """Add the four routes that run the network."""
 
     @app.post("/api/solve", responses=REFUSALS | BUSY)
     async def solve(request: schemas.SolveRequest, http: Request) -> schemas.Answer:
@@ -350,12 +350,12 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
 
 
 def _client(http: Request) -> str:
-    """Whose share of the time a request takes: one address is one client."""
+    """Say whose share of the time a request takes: one address is one client."""
     return http.client.host if http.client else ""
 
 
 async def _stream(held: Held, http: Request, kind: str, request: schemas.TrajectoryRequest, **more: Any) -> Response:
-    """The events of a job of `letgo.app.jobs`; the first repeats everything that decides the run."""
+    """Stream the events of a job of `letgo.app.jobs`; the first repeats everything that decides the run."""
 
     def prepare() -> tuple[Any, dict[str, Any]]:
         from letgo.app import jobs
@@ -377,7 +377,7 @@ async def _stream(held: Held, http: Request, kind: str, request: schemas.Traject
 
 
 def _opening(name: str, solver: Any, problem: Any, samplers: list[Any], models: list[str], seed: int) -> dict[str, Any]:
-    """What every stream begins with."""
+    """Return what every stream begins with."""
     return {
         "model": name,
         "task": solver.config.task,
@@ -391,7 +391,7 @@ def _opening(name: str, solver: Any, problem: Any, samplers: list[Any], models: 
 
 
 async def _events(held: Held, http: Request, prepare: Callable[[], tuple[Any, dict[str, Any]]]) -> Response:
-    """The stream of the job that `prepare` makes in a thread, after its opening."""
+    """Stream the job that `prepare` makes in a thread, after its opening."""
     job, opening = await run_in_threadpool(prepare)
     job.client = _client(http)
     from letgo.app.events import EventStream
@@ -426,7 +426,7 @@ def _place(error: Any) -> str:
 
 
 def _sentence(error: Any) -> str:
-    """One pydantic complaint, e.g. 'steps: input should be less than or equal to 1000, got 5000'."""
+    """Turn a complaint of pydantic into words: 'steps: input should be less than or equal to 1000, got 5000'."""
     message = error["msg"]
     if not message.startswith("JSON"):
         message = message[:1].lower() + message[1:]

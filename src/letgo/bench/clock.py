@@ -77,7 +77,7 @@ def memory_before(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class Case:
-    """One way to do the work: `advance` takes so many steps, each of `flops` FLOPs a model."""
+    """A Case is one way to do the work: `advance` takes so many steps, each of `flops` FLOPs a model."""
 
     labels: dict[str, str]  # as its row names it
     advance: Callable[[int], object]

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def stem(name: str, model: str | None, regime: str | None) -> str:
-    """NAME-MODEL; of a run folder its own name. A regime that was asked for follows."""
+    """Return NAME-MODEL; of a run folder its own name. A regime that was asked for follows."""
     from letgo.runs import own_name
 
     own = [] if model is None else [Path(own_name(model).removeprefix("hub:")).name]
@@ -67,7 +67,7 @@ def stem(name: str, model: str | None, regime: str | None) -> str:
 
 
 def analyze(args: argparse.Namespace, model: str | None) -> None:
-    """One analysis of one model: say what is done, do it, write it, draw it."""
+    """Run one analysis of one model: say what is done, do it, write it, draw it."""
     from letgo.analysis import analysis_of
     from letgo.analysis.drawing import available, draw
     from letgo.analysis.study import Wish, run_analysis, write_report
@@ -106,7 +106,7 @@ def analyze(args: argparse.Namespace, model: str | None) -> None:
 
 
 def draw_again(files: list[Path], out: Path | None) -> int:
-    """Pictures from reports: beside the first one, or in --out."""
+    """Draw pictures from reports: beside the first one, or in --out."""
     from letgo.analysis import ANALYSES
     from letgo.analysis.drawing import draw
     from letgo.runs import read_json

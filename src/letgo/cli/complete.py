@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def complete(solver: Solver, problem: Problem, args: argparse.Namespace, show: Any) -> list[list[dict[str, Any]]]:
-    """Of each row the best completions, all different; where a check is given, only those that it takes."""
+    """Return the best completions of each row, all different; where a check is given, only those that it takes."""
     import torch
 
     tries, settings = args.tries or max(4, 2 * args.count), options.settings(args)
@@ -88,7 +88,7 @@ def complete(solver: Solver, problem: Problem, args: argparse.Namespace, show: A
 
 
 def written(solver: Solver, found: list[list[dict[str, Any]]], args: argparse.Namespace) -> str:
-    """Rows as the table has them; with several for each, or as JSON, with their row and likelihood."""
+    """Write rows as the table has them; with several for each, or as JSON, with their row and likelihood."""
     checked = {"valid": True} if solver.task.has_rules else {}
     if args.json:
         objects = ({"row": row + 1, "completions": [{**c, **checked} for c in each]} for row, each in enumerate(found))

@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a verb as Ctrl-C does: what it has half written goes. `train` and `app` have their own."""
+    """Let SIGTERM and SIGHUP end a verb as Ctrl-C does: half-written files go. `train` and `app` have their own."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -146,7 +146,7 @@ def _complain(text: str, code: int = 2) -> int:
 
 
 def _give_up_on(stream: TextIO | io.TextIOBase) -> None:
-    """What it cannot write stays in its buffer, and Python would fail on that once more while it shuts down."""
+    """Give a stream up: what it cannot write stays in its buffer, and Python would fail on that again as it ends."""
     try:
         stream.flush()
     except OSError:

@@ -42,12 +42,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def wrapped(head: str, text: str) -> str:
-    """The text beside its head, and below where it is long."""
+    """Return the text beside its head, and below where it is long."""
     return textwrap.fill(text, WIDE, initial_indent=head, subsequent_indent=" " * len(head)) or head
 
 
 def long(card: dict[str, Any]) -> str:
-    """All that a reader asks of a model. Commands stay on one line, to be pasted."""
+    """Tell all that a reader asks of a model. Commands stay on one line, to be pasted."""
     lines = [f"{card['name']}: {card.get('summary', '')}" if "summary" in card else card["name"]]
     lines = textwrap.wrap(lines[0], WIDE, subsequent_indent="  ")
     for head, text in (("data", card.get("data")), ("recipe", card.get("recipe")), ("training", training(card))):

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one-line errors."""
+    """A Parser reads arguments; its complaints are one-line errors."""
 
     def error(self, message: str) -> NoReturn:
         raise LetgoError(f"{message}; see `{self.prog} --help`")
@@ -114,7 +114,7 @@ def flag(parser: argparse.ArgumentParser, name: str, text: str) -> None:
 
 
 def common(parser: argparse.ArgumentParser, idle: bool = False) -> None:
-    """With `idle` the number of threads follows what the machine has idle."""
+    """Add the options that verbs share; with `idle` the number of threads follows what the machine has idle."""
     text = "CPU threads (default: idle cores)" if idle else "CPU threads (default 1; more pay only if idle)"
     parser.add_argument("--threads", type=threads, default=None if idle else 1, help=text)
     flag(parser, "--progress", "without a terminal, a line every 5 seconds instead of every 30")
@@ -188,7 +188,7 @@ def sampler(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One object to read and to parse; verbs that answer many questions print one line for each instead."""
+    """Print one object to read and to parse; verbs that answer many questions print one line for each instead."""
     print(json.dumps(value, indent=2))
 
 
@@ -208,7 +208,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:
-    """Tuned settings are for the steps that they were tuned with: EM decay diverges with far fewer."""
+    """Warn of tuned settings at other steps than they were tuned with: EM decay diverges with far fewer."""
     tuned, steps = solver.tuning(rule, regime).get("steps"), solver.steps(args.steps)
     if tuned not in (None, steps) and args.sigma is None and not args.quiet:
         print(f"letgo: {rule} was tuned for {tuned} steps, not for {steps}; give --sigma for these", file=sys.stderr)

@@ -140,7 +140,7 @@ def _read(args: argparse.Namespace, solver: Solver, puzzles: list[str]) -> Probl
 
 
 def _answers(args: argparse.Namespace, solver: Solver, problem: Problem) -> Iterator[Answer]:
-    """Every answer as soon as it and those before it are there."""
+    """Yield every answer as soon as it and those before it are there."""
     from letgo.machine import device_name
     from letgo.progress import Progress
     from letgo.solver import load
@@ -167,12 +167,12 @@ def _answers(args: argparse.Namespace, solver: Solver, problem: Problem) -> Iter
 
 
 def _tries(args: argparse.Namespace, solver: Solver) -> int:
-    """Many short tries of a model that has such, else a few long ones; without the rules a single one."""
+    """Return many short tries of a model that has such, else a few long ones; without the rules a single one."""
     return args.tries or (1 if args.no_verify else 10 if solver.short_try is None else SHORT_TRIES)
 
 
 def _model_that_takes_over(args: argparse.Namespace, solver: Solver) -> str | None:
-    """The model that the first one's card names for puzzles that it has not solved at its first try.
+    """Return the model that the first one's card names for puzzles that it has not solved at its first try.
 
     There is none where the user chose a model, a sampler or a single try, or wants no look at the rules.
     """
@@ -185,7 +185,7 @@ def _model_that_takes_over(args: argparse.Namespace, solver: Solver) -> str | No
 
 
 def _taken_over(args: argparse.Namespace, solver: Solver, problem: Problem, answers: list[Answer]) -> list[Answer]:
-    """The answers with those of another model in place of what is unsolved."""
+    """Return the answers with those of another model in place of what is unsolved."""
     import torch
 
     rows = [i for i, answer in enumerate(answers) if not answer.solved]
@@ -196,7 +196,7 @@ def _taken_over(args: argparse.Namespace, solver: Solver, problem: Problem, answ
 
 
 def _tell(solver: Solver, answer: Answer, rule: str, seconds: float) -> None:
-    """What was done for the example, and how long it took."""
+    """Tell what was done for the example, and how long it took."""
     verdict = f"Solved by '{answer.model or solver.config.name}'" if answer.solved else "Not solved"
     tries = "1 try" if answer.tries == 1 else f"{answer.tries} tries"
     print(

@@ -85,13 +85,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def absolute(place: str) -> str:
-    """FILE.py:Class by its full path: workers may have another folder."""
+    """Return FILE.py:Class by its full path: workers may have another folder."""
     path, _, name = place.rpartition(":")
     return f"{Path(path).absolute()}:{name}" if path else place
 
 
 def hire(args: argparse.Namespace, spec: Spec, out: str, own_task: str | None, jobs: int) -> tuple[Workers, str]:
-    """Those who will do it, and where that is, in words."""
+    """Return those who will do it, and where that is, in words."""
     if args.slurm:
         from letgo.sweep.clusters import Slurm
 
@@ -121,6 +121,6 @@ def gpus() -> list[str]:
 
 
 def default_processes(devices: list[str], threads: int) -> int:
-    """One for each GPU or, without one, for as many cores as each takes threads."""
+    """Return one for each GPU or, without one, for as many cores as each takes threads."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return len(devices) if devices[0].startswith("cuda") else max(1, cores // threads)

@@ -140,7 +140,7 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def rank() -> int:
-    """Which of the processes this is that `torchrun` started; the first one, or one alone, is 0."""
+    """Return which of the processes this is that `torchrun` started; the first one, or one alone, is 0."""
     return int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
 

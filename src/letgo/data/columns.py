@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def alphabet(codes: dict[str, int]) -> UInt8[np.ndarray, "256"]:
-    """A table from a byte to the symbol it stands for."""
+    """Return a table from a byte to the symbol it stands for."""
     table = np.full(256, ILLEGAL, np.uint8)
     for character, code in codes.items():
         table[ord(character)] = code
@@ -40,7 +40,7 @@ def alphabet(codes: dict[str, int]) -> UInt8[np.ndarray, "256"]:
 def cells(
     column: str, texts: Sequence[str], size: int, table: UInt8[np.ndarray, "256"]
 ) -> UInt8[np.ndarray, "rows {size}"]:
-    """Texts of `size` characters as symbols; all rows at once, since there may be millions."""
+    """Return texts of `size` characters as symbols; all rows at once, since there may be millions."""
     for length in set(map(len, texts)) - {size}:
         raise LetgoError(f"{column}: expected {size} cells, got {length}")
     joined = "".join(texts)
@@ -54,7 +54,7 @@ def cells(
 
 
 def check_clues(question: Cells, answer: Cells, legal: Cells, letters: str) -> None:
-    """Refuses an answer that is not legal where the question has a clue, or where it is open."""
+    """Refuse an answer that is not legal where the question has a clue, or where it is open."""
     if not legal.all():
         row, cell = divmod(int((~legal).argmax()), legal.shape[1])
         clue, symbol = letters[question[row, cell]], letters[answer[row, cell]]
@@ -62,7 +62,7 @@ def check_clues(question: Cells, answer: Cells, legal: Cells, letters: str) -> N
 
 
 def whole_numbers(column: str, texts: Sequence[str]) -> Int[np.ndarray, "rows"]:
-    """An empty field is -1: unknown."""
+    """Return the numbers; an empty field is -1, which is unknown."""
     try:
         return np.array([int(text) if text else -1 for text in texts], np.int32)
     except (ValueError, OverflowError):
@@ -71,7 +71,7 @@ def whole_numbers(column: str, texts: Sequence[str]) -> Int[np.ndarray, "rows"]:
 
 
 def read_columns(path: FilePath, parse: Callable[[list[Row]], T]) -> list[T]:
-    """`parse` applied to chunks of rows; a row it refuses is named by its line."""
+    """Apply `parse` to chunks of rows; a row it refuses is named by its line."""
     parts = [_parse_rows(path, rows, parse) for rows in _chunks(path, ROWS_AT_ONCE)]
     if not parts:
         raise LetgoError(f"{place(path)}: no rows after the header; expected one puzzle per row")
@@ -102,7 +102,7 @@ def _places(path: FilePath, header: Row) -> list[int | None]:
 
 
 def _chunks(path: FilePath, rows_at_once: int) -> Iterator[list[tuple[int, Row]]]:
-    """Rows with their line numbers, in the order of HEADER; blank lines are passed over."""
+    """Yield rows with their line numbers, in the order of HEADER; blank lines are passed over."""
     with open_csv(path) as text:
         reader = csv.reader(lines_of(path, text))
         try:
@@ -123,7 +123,7 @@ def _chunks(path: FilePath, rows_at_once: int) -> Iterator[list[tuple[int, Row]]
 
 
 def _parse_rows(path: FilePath, rows: list[tuple[int, Row]], parse: Callable[[list[Row]], T]) -> T:
-    """Parses all rows at once; a fault is looked for by halves, so that checks are written once, for many rows."""
+    """Parse all rows at once; a fault is looked for by halves, so that checks are written once, for many rows."""
     try:
         return parse([row for _, row in rows])
     except LetgoError as fault:

@@ -22,7 +22,7 @@ COMMIT = re.compile("[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Repository:
-    """A data set on the hub and the names its files get here."""
+    """A Repository is a data set on the hub and the names its files get here."""
 
     repository: str
     revision: str

@@ -31,14 +31,14 @@ def place(path: FilePath, line: int | None = None) -> str:
 
 
 def file_kind(path: FilePath) -> str:
-    """'npz', 'npy', 'csv' or 'txt'; .gz may follow."""
+    """Return 'npz', 'npy', 'csv' or 'txt'; .gz may follow."""
     name = str(path).lower().removesuffix(".gz")
     return next((kind for kind in ("npz", "npy", "csv") if name.endswith(f".{kind}")), "txt")
 
 
 @contextmanager
 def _faults_of(path: FilePath) -> Iterator[None]:
-    """What the operating system and gzip complain about, as one line."""
+    """Turn what the operating system and gzip complain about into one line."""
     try:
         yield
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def refuse_bomb(path: FilePath, packed: int, unpacked: int) -> None:
 
 
 class _Unpacked(gzip.GzipFile):
-    """A gzip stream that stops where it becomes a bomb."""
+    """It is a gzip stream that stops where it becomes a bomb."""
 
     path: FilePath = ""
     packed = done = 0
@@ -102,7 +102,7 @@ class _Unpacked(gzip.GzipFile):
 
 
 def lines_of(path: FilePath, stream: Any) -> Iterator[Any]:
-    """Its lines, none of them endless, and not endlessly many that are empty."""
+    """Yield its lines, none of them endless, and not endlessly many that are empty."""
     empty = 0
     for number in count(1):
         line = stream.readline(MOST_LINE)
@@ -118,7 +118,7 @@ def lines_of(path: FilePath, stream: Any) -> Iterator[Any]:
 
 @contextmanager
 def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
-    """The bytes of a file ('-': standard input), unpacked if its first two bytes, not its name, say gzip."""
+    """Open the bytes of a file ('-': standard input), unpacked if its first two bytes, not its name, say gzip."""
     with _faults_of(path):
         standard = str(path) == STDIN
         if standard and sys.stdin is None:
@@ -139,7 +139,7 @@ def open_bytes(path: FilePath) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_csv(path: FilePath) -> Iterator[TextIO]:
-    """Text for the csv module: a BOM is dropped, foreign bytes become characters that no column allows."""
+    """Open text for the csv module: a BOM is dropped, foreign bytes become characters that no column allows."""
     with open_bytes(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
         try:
@@ -157,7 +157,7 @@ def refuse_to_overwrite(path: FilePath, force: bool) -> None:
 
 
 def refuse_unwritable(path: Path | None, option: str = "--out") -> None:
-    """Before the work, not after it: a file that cannot be written."""
+    """Refuse a file that cannot be written, before the work, not after it."""
     if path is None or _is_stream(path):
         return
     if path.is_dir():
@@ -179,7 +179,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _standard(path: Path) -> TextIO | None:
-    """The standard stream that this is, by whatever name: what was written there before must stay."""
+    """Return the standard stream that this is, by whatever name: what was written there before must stay."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # closed, or no file at all
             if os.path.samestat(path.stat(), os.fstat(stream.fileno())):

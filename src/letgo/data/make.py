@@ -25,7 +25,7 @@ def make(
     regime: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Problem:
-    """`count` solved instances, all from the seed; `regime` as in Table 2."""
+    """Draw `count` solved instances, all from the seed; `regime` as in Table 2."""
     source, rng = source_of(task), np.random.default_rng(seed)
     regime = regime or source.usual
     source.check_memory(count)
@@ -37,7 +37,7 @@ def make(
 
 
 def save(path: FilePath, problem: Problem, task: Task, meta: dict[str, Any], force: bool = False) -> None:
-    """By suffix: .npz for all, .csv for Sudoku and mazes in their data sets' layout, .txt for puzzles."""
+    """Write by suffix: .npz for all, .csv for Sudoku and mazes in their data sets' layout, .txt for puzzles."""
     check_suffix(path, task)
     refuse_to_overwrite(path, force)
     stream = io.BytesIO()
@@ -53,7 +53,7 @@ def save(path: FilePath, problem: Problem, task: Task, meta: dict[str, Any], for
 
 
 def check_suffix(path: FilePath, task: Task) -> None:
-    """Before the work, not after it."""
+    """Refuse an unknown suffix before the work, not after it."""
     name = str(path).lower()
     if not name.endswith((".npz", ".csv", ".csv.gz", ".txt", ".txt.gz")):
         raise LetgoError(f"{place(path)}: unknown suffix; choose .npz, .csv, .csv.gz, .txt or .txt.gz")
@@ -62,7 +62,7 @@ def check_suffix(path: FilePath, task: Task) -> None:
 
 
 def _csv(problem: Problem, task: Task, source: str) -> str:
-    """The rating stays empty: it is tdoku's count of backtracks, which nothing here can know."""
+    """Write a .csv whose rating stays empty: it is tdoku's count of backtracks, which nothing here can know."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)

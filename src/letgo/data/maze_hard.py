@@ -22,7 +22,7 @@ QUESTION = alphabet({character: code for character, code in SYMBOLS.items() if c
 
 
 class Mazes(Source):
-    """Mazes, whose files are Maze-Hard's."""
+    """Mazes have the files of Maze-Hard."""
 
     hub = "maze-hard"
     has_csv = True

@@ -45,7 +45,7 @@ def read_labels(path: FilePath) -> UInt8[np.ndarray, "n"]:
 
 
 def read_mnist(folder: FilePath, split: str = "train") -> Mnist:
-    """`train` (60,000) or `test` (10,000) from a folder that holds the files under their usual names."""
+    """Read `train` (60,000) or `test` (10,000) from a folder that holds the files under their usual names."""
     if split not in ("train", "test"):
         raise LetgoError(f"MNIST has no split {split!r}; choose train or test")
     stem = "train" if split == "train" else "t10k"
@@ -85,7 +85,7 @@ def _read_idx(path: FilePath, magic: int, what: str) -> np.ndarray:
 
 
 def _find(folder: Path, name: str) -> Path:
-    """Two spellings are about: `train-images-idx3-ubyte` and `train-images.idx3-ubyte`, .gz or not."""
+    """Find a file; two spellings are about: `train-images-idx3-ubyte` and `train-images.idx3-ubyte`, .gz or not."""
     dotted = name.replace("-idx", ".idx")
     for candidate in (name, f"{name}.gz", dotted, f"{dotted}.gz"):
         if (folder / candidate).is_file():

@@ -18,10 +18,10 @@ TEST = 10_000  # boards at the end of the file, but at most a tenth of them
 
 
 class MnistSudokus(Source):
-    """Sudokus with random clues; those of SRM's file are cut as SRM cuts them, the last boards for tests."""
+    """Sudokus have random clues; those of SRM's file are cut as SRM cuts them, the last boards for tests."""
 
     def split(self, split: str) -> Problem:
-        """The last boards are for tests, those before them for validation, the others for training."""
+        """Return a part: the last boards are for tests, those before them for validation, the others for training."""
         path = self._boards()
         if path is None:
             return super().split(split)
@@ -59,7 +59,7 @@ class MnistSudokus(Source):
         return problem
 
     def _boards(self) -> Path | None:
-        """SRM's file, where the data are that or its folder."""
+        """Return SRM's file, where the data are that or its folder."""
         path = Path(str(self.data)) if self.data is not None else Path()
         path = path / BOARDS if path.is_dir() and self.data is not None else path
         return path if path.suffix == ".npy" and path.is_file() else None

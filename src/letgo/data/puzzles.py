@@ -17,7 +17,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # what no text holds; ta
 
 
 def read_puzzles(path: FilePath, task: Task) -> Problem:
-    """Every puzzle of a file ('-' is standard input); a fault names file, line and what was expected."""
+    """Read every puzzle of a file ('-' is standard input); a fault names file, line and what was expected."""
     lines = ((place(path, line), task.without_comment(text)) for line, text in _lines(path))
     puzzles = gathered(((where, line) for where, line in lines if line.strip()), task)
     if not puzzles:
@@ -26,7 +26,7 @@ def read_puzzles(path: FilePath, task: Task) -> Problem:
 
 
 def gathered(lines: Iterable[tuple[str, str]], task: Task) -> list[tuple[str, str]]:
-    """Puzzles with their places: a line each or, of a task that people write as a grid, as many lines as that has."""
+    """Return puzzles with their places: each is a line or, of a task that people write as a grid, several lines."""
     if not task.grid_row:
         return list(lines)
     puzzles, rows, first = [], "", ""

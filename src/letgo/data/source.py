@@ -33,14 +33,14 @@ LARGE = 256  # cells: 16x16 Sudokus and mazes are slow to find
 
 
 def source_of(task: Task, data: FilePath | None = None) -> Source:
-    """The source that the task is registered with; `data` is a file, a folder of splits or 'hub'."""
+    """Return the source that the task is registered with; `data` is a file, a folder of splits or 'hub'."""
     row = tasks.find(task.name)
     build = Source if row is None else tasks.resolve(row.source)
     return build(task, None if data is None else str(data))
 
 
 class Source:
-    """Instances that the task draws itself or, with `data`, those of files."""
+    """A Source has instances that the task draws itself or, with `data`, those of files."""
 
     hub: str | None = None  # the name of the task's data set in `letgo.data.fetch`
     partial = False  # whether rows are read of which some cells are open: `letgo complete`
@@ -61,7 +61,8 @@ class Source:
     # The three questions that a source answers.
 
     def draw(self, split: str, regime: str | None, count: int, seed: int) -> Problem:
-        """The instances of (split, regime, seed), numbered: the same for every model and rule, never those of training.
+        """Draw the instances of (split, regime, seed), numbered: the same for every model and rule, never those of
+        training.
 
         Where a regime is a split, it is the one that is drawn from.
         """
@@ -78,24 +79,24 @@ class Source:
         return replace(problem, number=torch.arange(len(problem)))
 
     def training(self, count: int, seed: int) -> Problem:
-        """Training instances: `count` of the task's own, or all of a file's."""
+        """Return training instances: `count` of the task's own, or all of a file's."""
         if self.data is not None:
             return self.split("train")
         self.check_memory(count)
         return self.generate("train", "train", count, data_rng(seed, "train"))
 
     def validation(self, count: int, seed: int) -> Problem:
-        """Instances that choose a run's weights; a file alone has none of its own, so the task draws them."""
+        """Return instances that choose a run's weights; a file alone has none of its own, so the task draws them."""
         beside = self.data == "hub" or (self.data is not None and Path(self.data).is_dir())
         return (self if beside else type(self)(self.task)).draw("valid", None, count, seed)
 
     def identity(self, split: str) -> dict[str, Any] | str:
-        """The file that a split is read from, by name, hash and length: paths differ from machine to machine."""
+        """Return the file that a split is read from, by name, hash and length: paths differ from machine to machine."""
         path = self.file_of(split)
         return "generated" if path is None else file_identity(path)
 
     def file_of(self, split: str) -> Path | None:
-        """The file that a split is read from; None where instances are generated."""
+        """Return the file that a split is read from; None where instances are generated."""
         if self.data is None:
             return None
         folder = self._folder()
@@ -183,7 +184,8 @@ class Source:
         return Problem(chosen.solution, self.task.masks(chosen.solution, regime, rng), chosen.context)
 
     def split(self, split: str) -> Problem:
-        """All rows of 'train', 'valid' or 'test' of a folder (or of the hub's data set); a file serves for any of them.
+        """Return all rows of 'train', 'valid' or 'test' of a folder (or of the hub's data set); a file serves for any
+        of them.
 
         The hub's data sets have no validation file: there the last rows of train.csv are held out for it. So they are
         of a file called train.* with no valid.* beside it, since its folder may be given the next time.
@@ -203,7 +205,7 @@ class Source:
         return _part(self.read(train), split)
 
     def read(self, path: FilePath, solved: bool = False) -> Problem:
-        """.npz of `letgo data make`, .npy or .npz with boards, .csv(.gz) where the task has a layout for it.
+        """Read .npz of `letgo data make`, .npy or .npz with boards, .csv(.gz) where the task has a layout for it.
 
         All else has a puzzle per line. These need no answers, and where they have none the solution is 0; `solved`
         refuses those.
@@ -224,18 +226,18 @@ class Source:
         raise LetgoError(f"{place(path)}: .csv files hold 9x9 Sudokus or mazes, not {self.task.name}; use .npz or .txt")
 
     def read_questions(self, path: FilePath) -> Problem:
-        """The puzzles of a .csv alone, whatever else it holds."""
+        """Read the puzzles of a .csv alone, whatever else it holds."""
         texts = [(place(path, line), row[1]) for line, row in questions(path)]
         if not texts:
             raise LetgoError(f"{place(path)}: no rows after the header; expected one puzzle per row")
         return parse_puzzles(texts, self.task)
 
     def read_partial(self, path: FilePath) -> Problem:
-        """Rows of which some cells are left open."""
+        """Read rows of which some cells are left open."""
         raise LetgoError(f"{place(path)}: {self.task.name} has no partial rows; solve its puzzles by `letgo solve`")
 
     def csv_texts(self, problem: Problem) -> tuple[list[str], list[str]]:
-        """Questions and answers as a .csv has them."""
+        """Return questions and answers as a .csv has them."""
         return self.task.format_clues(problem), self.task.format(problem.solution, problem)
 
     def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
@@ -245,7 +247,7 @@ class Source:
         return clue_counts(problem.given.numpy()) | ({"made": made} if made else {}) | self.task.facts(problem, sample)
 
     def _folder(self) -> Path | None:
-        """None for a file. 'hub' fetches the task's data set first, where it is not there yet."""
+        """Return the folder; None for a file. 'hub' fetches the task's data set first, where it is not there yet."""
         if self.data != "hub":
             return Path(str(self.data)) if Path(str(self.data)).is_dir() else None
         if self.hub is None:
@@ -261,10 +263,10 @@ def load_problems(path: FilePath, task: Task, solved: bool = False) -> Problem:
 
 
 class Listed(Source):
-    """Boards from a list in three parts: so few exist that training, validation and test need their own."""
+    """Boards come from a list in three parts: so few exist that training, validation and test need their own."""
 
     def generate(self, split: str, regime: str, count: int, rng: np.random.Generator) -> Problem:
-        """Uniform draws; those of the regime 'train' give no board twice before each has come once."""
+        """Draw uniformly; the regime 'train' gives no board twice before each has come once."""
         listed: Any = self.task  # the task has a method `listed`
         boards = listed.listed("train" if regime == "train" else split)
         if boards is None:
@@ -278,7 +280,7 @@ class Listed(Source):
 
 
 class Graphs(Source):
-    """Graphs, whose regime is their number of nodes."""
+    """A graph's regime is its number of nodes."""
 
     def __init__(self, task: Task, data: str | None = None):
         super().__init__(task, data)
@@ -321,7 +323,7 @@ def _part(problem: Problem, split: str) -> Problem:
 
 @cache
 def file_identity(path: Path) -> dict[str, Any]:
-    """A file by name, hash and, where they are told at a glance, rows."""
+    """Name a file by name, hash and, where they are told at a glance, rows."""
     raw = path.read_bytes()
     found: dict[str, Any] = {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
     if file_kind(path) == "csv":
@@ -333,6 +335,6 @@ def file_identity(path: Path) -> dict[str, Any]:
 
 
 def clue_counts(given: np.ndarray) -> dict[str, Any]:
-    """Rows, and how many have how many clues."""
+    """Count the rows, and how many have how many clues."""
     clues, rows = np.unique(given.sum(axis=1), return_counts=True)
     return {"rows": len(given), "clues": dict(zip(clues.tolist(), rows.tolist(), strict=True))}

@@ -27,14 +27,14 @@ CHECKED_AT_ONCE = 4096  # boards; a maze has 900 cells
 
 
 class Meta(TypedDict):
-    """What every file says of itself; others may say more."""
+    """Meta is what every file says of itself; others may say more."""
 
     task: str
     size: Annotated[int, Between(1, 1_000_000)] | None
 
 
 def write_npz(file: BytesIO, problem: Problem, meta: dict[str, Any]) -> None:
-    """One byte per cell. The zip holds no time stamps, so the same instances give the same bytes."""
+    """Write boards with one byte per cell. The zip holds no time stamps, so the same instances give the same bytes."""
     arrays = {"boards": problem.solution.numpy().astype(np.uint8), "given": problem.given.numpy()}
     if problem.context is not None:
         context = problem.context.numpy()
@@ -44,7 +44,7 @@ def write_npz(file: BytesIO, problem: Problem, meta: dict[str, Any]) -> None:
 
 
 def load_npz(path: FilePath, task: Task) -> Problem:
-    """What `letgo data make` wrote, or bare boards; checked against the task: its name, its size and every board."""
+    """Read what `letgo data make` wrote, or bare boards; check the task's name, its size and every board."""
     arrays = _arrays(path)
     if "meta" not in arrays:
         problem = _bare_problem(path, task)
@@ -65,7 +65,7 @@ def _same_rules(made_for: str, task: Task) -> bool:
 
 
 def npz_meta(path: FilePath) -> dict[str, Any]:
-    """task, regime, seed, count, version: how the file was made; nothing where it is an array of somebody else."""
+    """Return task, regime, seed, count, version: how the file was made; nothing for an array of somebody else."""
     arrays = _arrays(path)
     return _meta(path, arrays) if "meta" in arrays else {}
 
@@ -115,7 +115,7 @@ def read_bare(path: FilePath) -> np.ndarray:
 
 
 def _bare_problem(path: FilePath, task: Task) -> Problem:
-    """Boards without a word on them: cells row by row or as they lie, symbols from 0 or from 1."""
+    """Read boards without a word on them: cells row by row or as they lie, symbols from 0 or from 1."""
     boards = read_bare(path)
     if boards.ndim == 3:
         boards = boards.reshape(len(boards), -1)
@@ -196,7 +196,7 @@ def _context(path: FilePath, arrays: dict[str, np.ndarray], task: Task) -> Tenso
 
 
 def _check_boards(path: FilePath, problem: Problem, task: Task) -> None:
-    """Names the first board that the task does not accept. Graphs bring their own size."""
+    """Refuse boards by the first that the task does not accept. Graphs bring their own size."""
     cells = problem.solution.shape[1]
     if problem.context is None and cells != task.cells:
         raise LetgoError(f"{place(path)}: boards of {cells} cells; the task {task.name} here has {task.cells}")

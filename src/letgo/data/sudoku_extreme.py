@@ -40,7 +40,7 @@ SHARES: dict[str, float] = {"hard": 0.73, "unbiased": 0.23, "kaggle": 0.023, "17
 
 @dataclass(frozen=True)
 class SudokuTable:
-    """Puzzles as bytes: 3.8M rows take 0.65 GB, but their `problem` (int64) 2.8 GB, so take parts of it."""
+    """It keeps puzzles as bytes: 3.8M rows take 0.65 GB, but their `problem` (int64) 2.8 GB, so take parts of it."""
 
     boards: UInt8[np.ndarray, "rows 81"]  # the answers, symbols 0 .. 8 for the digits 1 .. 9
     given: Bool[np.ndarray, "rows 81"]
@@ -59,7 +59,7 @@ class SudokuTable:
 
 
 class Sudokus(Source):
-    """Sudokus with random clues; the boards of a .csv are those of Sudoku-Extreme."""
+    """Sudokus have random clues; the boards of a .csv are those of Sudoku-Extreme."""
 
     hub = "sudoku-extreme"
 
@@ -71,7 +71,7 @@ class Sudokus(Source):
         return read_sudoku_extreme(path).problem if self.has_csv else super().read_csv(path)
 
     def names(self, split: str, problem: Problem) -> list[str]:
-        """Of a .csv the column `source` of each puzzle's row."""
+        """Return the column `source` of each puzzle's row in a .csv."""
         path = self.file_of(split)
         if path is None or file_kind(path) != "csv":
             return super().names(split, problem)
@@ -80,7 +80,7 @@ class Sudokus(Source):
         return [known[key] for key in _keys(problem.solution.numpy(), problem.given.numpy())]
 
     def inspect(self, path: FilePath, sample: int) -> dict[str, Any]:
-        """Of a .csv also where its rows come from and how hard they are."""
+        """Tell of a .csv also where its rows come from and how hard they are."""
         if file_kind(path) != "csv":
             return super().inspect(path, sample)
         table = read_sudoku_extreme(path)
@@ -94,7 +94,7 @@ class Sudokus(Source):
 
 
 class SudokuExtreme(Sudokus):
-    """Sudokus with the clues of Sudoku-Extreme; without its files, minimal puzzles with one solution, as it has."""
+    """Sudokus have the clues of Sudoku-Extreme; without its files, they are minimal puzzles with one solution too."""
 
     def __init__(self, task: Task, data: str | None = None):
         super().__init__(task, data)
@@ -109,7 +109,7 @@ class SudokuExtreme(Sudokus):
         return super().generate(split, "minimal" if regime in (*self.regimes, "train") else regime, count, rng)
 
     def training(self, count: int, seed: int) -> Problem:
-        """All rows of a file, but `count` by source of one with made-up sources.
+        """Return all rows of a file, but `count` by source of one with made-up sources.
 
         Such a file does not have the sources' own shares; the hub's has, and is taken whole.
         """
@@ -152,7 +152,7 @@ def read_sudoku_extreme(path: FilePath) -> SudokuTable:
 
 
 def sample_by_source(table: SudokuTable, count: int, rng: np.random.Generator) -> SudokuTable:
-    """Draws `count` rows whose sources have Sudoku-Extreme's SHARES, in random order.
+    """Draw `count` rows whose sources have Sudoku-Extreme's SHARES, in random order.
 
     Within a group no row comes twice before every row has come once. A source of no group is never drawn; a group
     without rows is an error, since leaving it out would change the shares.
@@ -206,7 +206,7 @@ def _draw(rows: np.ndarray, wanted: int, group: str, rng: np.random.Generator) -
 
 
 def _round_to_total(weights: np.ndarray, total: int) -> list[int]:
-    """Largest remainders: whole numbers nearest to the shares that add up to `total`."""
+    """Round by largest remainders: whole numbers nearest to the shares that add up to `total`."""
     exact = weights / weights.sum() * total
     whole = np.floor(exact).astype(int)
     most_short = np.argsort(whole - exact, kind="stable")[: total - whole.sum()]

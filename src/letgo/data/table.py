@@ -37,7 +37,7 @@ Texts = list[str]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file as codes of its values; BLANK where a partial row has none."""
+    """Rows of a file are codes of its values; BLANK where a partial row has none."""
 
     codes: UInt8[np.ndarray, "rows cells"]
     values: tuple[str, ...]
@@ -48,31 +48,31 @@ class Rows:
         return len(self.codes)
 
     def choices(self) -> list[list[int]]:
-        """The values of every column, by number."""
+        """Return the values of every column, by number."""
         counts = (np.bincount(column, minlength=len(self.values)) for column in self.codes.T)
         return [np.flatnonzero(count).tolist() for count in counts]
 
     def keys(self) -> np.ndarray:
-        """Every row as one item, to be compared whole."""
+        """Return every row as one item, to be compared whole."""
         return np.ascontiguousarray(self.codes).view(f"V{self.codes.shape[1]}")[:, 0]
 
 
 def table_of(path: FilePath, **options: Any) -> Table:
-    """The task of a file's rows: as many cells as it has columns, and every value that occurs."""
+    """Return the task of a file's rows: as many cells as it has columns, and every value that occurs."""
     rows = read_table(path)
     options = {"grid": rows.grid, "names": rows.names, **options}
     return Table(rows.codes.shape[1], rows.values, **options)
 
 
 def options_of(task: Table) -> dict[str, Any]:
-    """What `Config.task_options` holds, so that a run folder can be loaded without the file."""
+    """Return what `Config.task_options` holds, so that a run folder can be loaded without the file."""
     lists = {name: list(getattr(task, name)) for name in ("values", "grid", "names")}
     lists["choices"] = [list(own) for own in task.choices]
     return {name: value for name, value in ({"columns": task.columns, "valid": task.valid} | lists).items() if value}
 
 
 def shared_codes(choices: Sequence[Sequence[int]], values: int) -> list[list[int]]:
-    """For every column the value of each code, -1 where it has none: the `columns` of `codecs.ColumnCodes`.
+    """Return for every column the value of each code, -1 where it has none: the `columns` of `codecs.ColumnCodes`.
 
     A value has one code in all columns, and two values share one where no column has both. Those of most columns come
     first, and each takes the least code that is free, so that few are needed; columns alike need one for each value.
@@ -89,7 +89,8 @@ def shared_codes(choices: Sequence[Sequence[int]], values: int) -> list[list[int
 
 
 class TableRows(Source):
-    """Rows of a file, a random tenth of the distinct ones (at most 4,000) held out: half for validation, half for test.
+    """It has rows of a file and holds out a random tenth of the distinct ones (at most 4,000): half for validation,
+    half for test.
 
     The copies of a row stay together, so that no row that is held out is also trained on.
     """
@@ -128,7 +129,7 @@ class TableRows(Source):
         )  # fmt: skip
 
     def known(self, boards: Symbols) -> PerBoard:
-        """Which boards are rows of the file, held out or not."""
+        """Say which boards are rows of the file, held out or not."""
         rows = read_table(str(self.data), self.task)
         asked = Rows(boards.cpu().numpy().astype(np.uint8), rows.values)
         return torch.from_numpy(np.isin(asked.keys(), rows.keys()))
@@ -141,7 +142,7 @@ def _problem(codes: np.ndarray, kind: torch.dtype = torch.int64) -> Problem:
 
 
 def _parts(rows: Rows, path: str) -> dict[str, np.ndarray]:
-    """The rows of each split, by number."""
+    """Return the rows of each split, by number."""
     _, first, group = np.unique(rows.keys(), return_index=True, return_inverse=True)
     if len(first) < LEAST_ROWS:
         found = f"{len(first)} distinct row{'s' * (len(first) != 1)}"
@@ -156,7 +157,7 @@ def _parts(rows: Rows, path: str) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Look:
-    """What one should know of a table before training on it."""
+    """It says what one should know of a table before training on it."""
 
     rows: int
     distinct: int
@@ -187,8 +188,8 @@ def column_name(names: Sequence[str], cell: int) -> str:
 
 
 def read_table(path: FilePath, task: Table | None = None, blanks: bool = False) -> Rows:
-    """All rows of a file. Values that the task does not have are refused by row and column; with `blanks`, cells may be
-    open."""
+    """Read all rows of a file. Values that the task does not have are refused by row and column; with `blanks`, cells
+    may be open."""
     if str(path) == STDIN and task is None:
         raise LetgoError("--data -: a table is read more than once, standard input is not; write it to a file")
     stamp = os.stat(path) if os.path.exists(path) else None
@@ -237,7 +238,7 @@ def _read(path: str, stamp: tuple[int, int] | None, shape: Shape | None = None, 
 
 
 class _Coder:
-    """Gives every value a code, in the order in which they come; `rows` puts them in order."""
+    """A coder gives every value a code, in the order in which they come; `rows` puts them in order."""
 
     def __init__(self, path: str, shape: Shape | None, blanks: bool):
         self.path, self.blanks = path, blanks
@@ -296,7 +297,7 @@ class _Coder:
         return str(int(value)) if number else value
 
     def _is_header(self, chunk: list[Texts]) -> bool:
-        """The first line is a header if it is the table's own, or if none of its words is a value or a blank.
+        """Say whether the first line is a header: it is the table's own, or none of its words is a value or a blank.
 
         In a table to learn from, where no row has blanks, a column may be without a name.
         """
@@ -308,7 +309,7 @@ class _Coder:
         return bool(below) and first.isdisjoint(below - {""}) and not first & blanks and first != {""}
 
     def _refuse_puzzles(self, rows: list[Texts]) -> None:
-        """A data set of puzzles has a whole board in each of two columns, which a table would take for two words."""
+        """Refuse a data set of puzzles: a table would take the whole board in each of its two columns for a word."""
         names = [name.lower() for name in self.names]
         kinds = {kind for kind, also in ALSO.items() for name in also if name in names}
         if self.known is None and len(kinds) == 2 and rows and max(map(len, rows[0])) == 81:
@@ -370,7 +371,7 @@ class _Coder:
 
 
 def _csv(path: str) -> Iterator[Texts]:
-    """Values with commas between them; or semicolons, or tabs, if the first line has those and no comma."""
+    """Read values with commas between them; or semicolons, or tabs, if the first line has those and no comma."""
     with open_csv(path) as text:
         try:
             lines = lines_of(path, text)
@@ -383,7 +384,7 @@ def _csv(path: str) -> Iterator[Texts]:
 
 
 def _lines(path: str) -> Iterator[Texts]:
-    """Values with commas or spaces between them, or a character each."""
+    """Read values with commas or spaces between them, or a character each."""
     with open_bytes(path) as file:
         for raw in lines_of(path, file):
             text = raw.decode(errors="replace").strip()
@@ -399,7 +400,7 @@ def _refuse_binary(path: str, line: str) -> None:
 
 
 def _parquet(path: str) -> tuple[tuple[str, ...], Iterator[Texts]]:
-    """The names of the columns, and the rows."""
+    """Return the names of the columns, and the rows."""
     try:
         from pyarrow import ArrowInvalid, parquet  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -423,7 +424,7 @@ def _parquet(path: str) -> tuple[tuple[str, ...], Iterator[Texts]]:
 
 
 def _order(value: str) -> tuple[bool, float, str]:
-    """Numbers by size, then words."""
+    """Put numbers in order by size, then words."""
     try:
         return False, float(value), value
     except ValueError:

@@ -26,7 +26,7 @@ SAVED = 4  # tensors that a layer keeps for its backward pass, besides its input
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape says how many models are stacked, their boards and cells, and the network's own numbers."""
+    """A Shape says how many models are stacked, their boards and cells, and the network's own numbers."""
 
     models: int
     boards: int
@@ -51,17 +51,17 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """A tensor in cores has these rows: each model's cells, rounded up to whole cores."""
+        """Return the rows of a tensor in cores: each model's cells, rounded up to whole cores."""
         return self.models * attention.padded(self.tokens)
 
     @property
     def layer(self) -> int:
-        """A layer has so many parameters, in the order of MATRICES and VECTORS."""
+        """Return how many numbers a layer has in all its parameters."""
         return sum(self.sizes)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """MATRICES and VECTORS have these shapes."""
+        """Return the shapes of MATRICES and VECTORS."""
         matrices = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (self.hidden, WIDTH), (WIDTH, self.hidden)]
         return [*matrices, *((size,) for size in (3 * WIDTH, WIDTH, self.hidden, *[WIDTH] * 5))]
 

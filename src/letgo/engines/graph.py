@@ -311,7 +311,7 @@ class Graph(Engine):
 
 
 class GraphSlots(Slots):
-    """The same in a step's buffers, which are written anew when boards change, or when another run took them."""
+    """These slots are a step's buffers, written anew when boards change, or when another run took them."""
 
     engine: Graph
 

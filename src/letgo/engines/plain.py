@@ -93,7 +93,7 @@ class Engine(ABC):
 
 
 class Slots:
-    """A batch whose boards have steps of their own: one can take a row while the others are on their way."""
+    """Each board of the batch has steps of its own: one can take a row while the others are on their way."""
 
     def __init__(self, engine: Engine, sampler: Sampler):
         self.engine, self.sampler = engine, sampler

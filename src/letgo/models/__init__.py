@@ -16,7 +16,7 @@ from letgo.registry import Entry
 
 
 def build_transformer(dim: int, task: Any, **options: Any) -> Transformer:
-    """Its tables of positions are the task's: row, column and box for Sudoku; otherwise one table (App. E.1)."""
+    """Build it with the task's tables of positions: row, column and box for Sudoku, otherwise one table (App. E.1)."""
     return Transformer(dim, positions_of(task), **options)
 
 

@@ -47,12 +47,12 @@ def checked_clip(clip: Any) -> tuple[float, float] | None:
 
 
 def clipped(x0_hat: AnyState, clip: tuple[float, float] | None) -> AnyState:
-    """x0_hat within the range of the data: where alpha(t) is small, the conversion from eps multiplies its errors."""
+    """Keep x0_hat within the data's range: where alpha(t) is small, the conversion from eps multiplies its errors."""
     return x0_hat if clip is None else x0_hat.clamp(*clip)
 
 
 def split_output(out: Any) -> tuple[Tensor, Tensor | None]:
-    """A network's prediction and its memory, from a tensor, (tensor, memory), or what diffusers' networks return."""
+    """Return prediction and memory of a network's tensor, (tensor, memory), or what diffusers' networks return."""
     out = getattr(out, "sample", out) if not isinstance(out, Tensor) else out
     prediction, *memory = out if isinstance(out, tuple) and len(out) in (1, 2) else (out,)
     if not isinstance(prediction, Tensor):
@@ -73,7 +73,7 @@ def check_network(name: str, network: Any) -> Any:
 
 
 class Foreign(nn.Module, ABC):
-    """How a network that predicts something else than x0 enters: converted once, at the door.
+    """A network that predicts something else than x0 enters here: converted once, at the door.
 
     `network(x_t, t)` is called with states of any shape and may return an output of diffusers; `clip` is the range of
     your data, to which x0_hat is held.
@@ -94,28 +94,28 @@ class Foreign(nn.Module, ABC):
 
 
 class NoiseDenoiser(Foreign):
-    """For a network of eps. Give it a clip: x_t - beta eps is divided by alpha(t), which is nearly 0 at t = 1."""
+    """The network predicts eps. Give it a clip: x_t - beta eps is divided by alpha(t), which is nearly 0 at t = 1."""
 
     def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState:
         return self.path.x0_from_eps(x_t, prediction, t)
 
 
 class VelocityDenoiser(Foreign):
-    """For a network of the velocity dx/dt (rectified flow)."""
+    """The network predicts the velocity dx/dt (rectified flow)."""
 
     def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState:
         return self.path.x0_from_velocity(x_t, prediction, t)
 
 
 class VPredictionDenoiser(Foreign):
-    """For a network of v = alpha eps - beta x0, the v_prediction of diffusers."""
+    """The network predicts v = alpha eps - beta x0, the v_prediction of diffusers."""
 
     def x0_hat(self, x_t: AnyState, prediction: AnyState, t: AnyTime) -> AnyState:
         return self.path.x0_from_v(x_t, prediction, t)
 
 
 class ExactDenoiser:
-    """E[x0 | x_t] over a finite set of equally likely clean states: no network, no error.
+    """It gives E[x0 | x_t] over a finite set of equally likely clean states: no network, no error.
 
     With `clues` only the states that agree with them count, which is the true posterior of the puzzle. Without,
     the clues act through x_t alone, as they do for a trained network.
@@ -125,7 +125,7 @@ class ExactDenoiser:
         self.states, self.path, self.clues = states, path, clues
 
     def log_weights(self, x_t: State, t: Time) -> Tensor:
-        """log q(x_t | x0) of every state up to a term that all states share; -inf where a clue is contradicted."""
+        """Return log q(x_t | x0) of every state up to a shared term; -inf where a clue is contradicted."""
         states = self.states.to(x_t)
         beta = self.path.beta(t).clamp(min=1e-6)  # at t = 0 the nearest state takes all
         alpha = self.path.alpha(t).flatten(1)
@@ -135,7 +135,7 @@ class ExactDenoiser:
 
     @cached_property
     def contradicts(self) -> Bool[Tensor, "batch states"]:
-        """Which states break which puzzle's clues; the same at every step, so found once."""
+        """Say which states break which puzzle's clues; the same at every step, so found once."""
         assert self.clues is not None, "without clues nothing is contradicted"
         differs = (self.states[None] - self.clues.values[:, None]).abs().amax(-1) > 1e-4
         return (differs & self.clues.given[:, None]).any(-1)

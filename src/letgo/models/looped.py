@@ -16,7 +16,7 @@ Logits = Float[Tensor, "batch turns cells dim"]
 
 
 def clue_cells(x_t: State) -> Bool[Tensor, "batch cells 1"]:
-    """Whether a cell is pinned: noise never leaves an exact one-hot vector, so the state itself tells its clues."""
+    """Say whether a cell is pinned: noise never leaves an exact one-hot vector, so the state itself tells its clues."""
     return ((x_t == 0) | (x_t == 1)).all(-1, keepdim=True)
 
 

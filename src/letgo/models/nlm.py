@@ -25,7 +25,7 @@ ORDERS = ("ijk", "jik", "ikj", "kij", "jki", "kji")  # of the six blocks in the 
 
 
 class SinusoidTime(nn.Module):
-    """IRED's time features (frequencies 1 .. 1e-4), fed 100 t, then a two-layer MLP."""
+    """It takes IRED's time features (frequencies 1 .. 1e-4), fed 100 t, through a two-layer MLP."""
 
     frequencies: Tensor
 
@@ -41,7 +41,7 @@ class SinusoidTime(nn.Module):
 
 
 def distinct(n: int, arity: int, device: torch.device) -> Tensor:
-    """True where all indices differ: exclude_self of the original layers."""
+    """Return a mask that is True where all indices differ: exclude_self of the original layers."""
     different = ~torch.eye(n, dtype=torch.bool, device=device)
     if arity == 2:
         return different
@@ -49,7 +49,7 @@ def distinct(n: int, arity: int, device: torch.device) -> Tensor:
 
 
 def exists_forall(x: Tensor, arity: int) -> Tensor:
-    """Max and min over the last node axis, entries with a repeated node left out (filled by 0 and 1)."""
+    """Return max and min over the last node axis, entries with a repeated node left out (filled by 0 and 1)."""
     keep = distinct(x.shape[-2], arity, x.device)[..., None]
     return torch.cat([x.where(keep, 0.0).amax(-2), x.where(keep, 1.0).amin(-2)], -1)
 
@@ -69,7 +69,7 @@ def next_pairs(linear: nn.Linear, nodes: Nodes, pairs: Pairs, triples: Triples) 
 
 
 class Layer(nn.Module):
-    """A layer between the first, which sees pairs alone, and the last, of which pairs alone are read."""
+    """It is a layer between the first, which sees pairs alone, and the last, of which pairs alone are read."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -90,7 +90,7 @@ class Layer(nn.Module):
 
 
 class NeuralLogicMachine(nn.Module):
-    """x0_hat of an n x n relation, given the adjacency as context. Only what reaches the output is built.
+    """It gives x0_hat of an n x n relation, with the adjacency as context. Only what reaches the output is built.
 
     A triple joins two pairs, the next layer asks whether one exists: paths of up to 2^(depth // 2) edges in one pass.
     """

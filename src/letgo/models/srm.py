@@ -30,7 +30,7 @@ Moment = Float[Tensor, "batch _"]
 
 
 class TimeEmbedding(nn.Module):
-    """[cos(w_k s), sin(w_k s)] of s = max(1000 t - 1, 0), w_k = 10000^(-k / 128), then a two-layer MLP."""
+    """It puts [cos(w_k s), sin(w_k s)] of s = max(1000 t - 1, 0), w_k = 10000^(-k / 128), through a two-layer MLP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class TimeEmbedding(nn.Module):
 
 
 class TimedNorm(nn.Module):
-    """GroupNorm of features and time added up."""
+    """It normalises features and time, added up, in groups."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -68,7 +68,7 @@ class ResBlock(nn.Module):
 
 
 class PixelAttention(nn.Module):
-    """Self-attention of all pixels, heads of 64 channels; a head's queries, keys and values lie beside each other."""
+    """All pixels attend to each other by heads of 64 channels; a head's queries, keys and values are neighbours."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -93,7 +93,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """Resize to the side of the next skip by repeating pixels, then a convolution."""
+    """It resizes to the side of the next skip by repeating pixels, then convolves."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -108,7 +108,7 @@ def listed(blocks: list[list[nn.Module]]) -> nn.ModuleList:
 
 
 class UNet(nn.Module):
-    """What a checkpoint calls `model` and `time_embedding`."""
+    """It is what a checkpoint calls `model` and `time_embedding`."""
 
     def __init__(self, channels: int = 3, widths: Sequence[int] = WIDTHS):
         super().__init__()
@@ -177,7 +177,7 @@ def as_cells(board: Float[Tensor, "batch height width"], side: int) -> Float[Ten
 
 
 class SrmDenoiser(nn.Module):
-    """The U-Net as f(x_t, t) = x0_hat on boards of cells; `context` holds what is given, and the given images.
+    """It calls the U-Net as f(x_t, t) = x0_hat on boards of cells; `context` holds what is given, and the given images.
 
     It was trained on boards that are noisy all over: sample from it with soft pinning at all times (`soft_until=0`).
     """

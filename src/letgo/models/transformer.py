@@ -18,7 +18,7 @@ Hidden = Float[Tensor, "batch cells width"]
 
 
 class Sizes(TypedDict):
-    """The options of a Transformer; more is no network but a mistake."""
+    """Sizes are the options of a Transformer; more is no network but a mistake."""
 
     width: Annotated[int, Between(1, 65_536)]
     depth: Annotated[int, Between(1, 1_000)]
@@ -29,7 +29,7 @@ class Sizes(TypedDict):
 
 
 class FourierTime(nn.Module):
-    """[sin(2 pi w_k t), cos(2 pi w_k t)], w_k log-spaced in 1..100, then a two-layer MLP (App. E.1)."""
+    """It puts [sin(2 pi w_k t), cos(2 pi w_k t)], w_k log-spaced in 1..100, through a two-layer MLP (App. E.1)."""
 
     frequencies: Tensor
 
@@ -45,7 +45,7 @@ class FourierTime(nn.Module):
 
 
 class Attention(nn.Module):
-    """Full multi-head self-attention with dropout on its weights."""
+    """Every cell attends to all by several heads, with dropout on the weights."""
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -61,7 +61,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP, each with dropout and a residual connection."""
+    """Attention and MLP follow a norm each, with dropout and a residual connection."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float):
         super().__init__()

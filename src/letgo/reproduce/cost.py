@@ -25,7 +25,7 @@ def cells(task: str) -> int:
 
 
 def board_cells(experiment: Experiment) -> float:
-    """Boards times steps times cells, of all seeds and at the paper's numbers of instances."""
+    """Return boards times steps times cells, of all seeds and at the paper's numbers of instances."""
     total = 0.0
     for need in experiment.needs:
         boards = need.count * need.passes * max(need.steps, 0) * RULES[need.rule].calls
@@ -39,7 +39,7 @@ def board_cells(experiment: Experiment) -> float:
 
 
 def told(seconds: float) -> str:
-    """`12 s`, `5 min`, `3 h`, `2 days`: one figure is all that such an estimate has."""
+    """Tell a time by one figure, `12 s`, `5 min`, `3 h` or `2 days`: more such an estimate does not have."""
     for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -47,6 +47,6 @@ def told(seconds: float) -> str:
 
 
 def cost(experiment: Experiment) -> str:
-    """Of all that is measured anew, at the paper's size; what lies in the results already costs nothing."""
+    """Return the cost of what is measured anew, at the paper's size; what lies in the results already costs nothing."""
     work = board_cells(experiment)
     return f"CPU core {told(work * CPU)}, H200 {told(work * H200)}" if work else "no sampling"

@@ -29,7 +29,7 @@ Advance = Callable[[float | int, int], None]
 def distinct_boards(
     solver: Solver, rule: str, samples: int, seed: int, chunk: int, progress: Advance = lambda done, total: None
 ) -> tuple[Int[Tensor, "distinct"], int]:
-    """Keys of the distinct valid boards among unconditional samples, and how many samples were valid.
+    """Return keys of the distinct valid boards among unconditional samples, and how many samples were valid.
 
     Sample j is instance j mod chunk of try j div chunk; beside one chunk, only the distinct keys are held.
     """
@@ -47,7 +47,7 @@ def distinct_boards(
 def coverage_report(
     solver: Solver, rule: str, samples: int, seed: int = 0, progress: Advance = lambda done, total: None
 ) -> Report:
-    """Distinct valid boards of N queens inside and outside the training split, beside what uniform draws would give."""
+    """Count distinct valid boards of N queens in and outside the training split, beside those of uniform draws."""
     size, symbols, total = solver.task.cells, solver.task.symbols, len(all_boards(solver.task.cells))
     chunk = min(samples, CPU_CHUNK if solver.device.type == "cpu" else solver.default_batch())
     keys, valid = distinct_boards(solver, rule, samples, seed, chunk, progress)
@@ -63,7 +63,7 @@ def coverage_report(
 
 
 def ambiguous_puzzles(task: Sudoku, count: int, seed: int) -> tuple[Problem, list[Symbols]]:
-    """App. O.3: random clues, 32 to 38 of 81, that leave 2 to 12 solutions; and all solutions of each."""
+    """Draw App. O.3's puzzles: 32 to 38 random clues of 81 that leave 2 to 12 solutions; and all solutions of each."""
     rng = data_rng(seed, "solutions")
     clues = [round(c * task.cells / 81) for c in O3_CLUES]
     low, high = O3_SOLUTIONS
@@ -86,7 +86,7 @@ def solutions_report(
     seed: int = 0,
     progress: Advance | None = None,
 ) -> Report:
-    """Which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
+    """Count which solutions of each puzzle the draws reach, and how evenly, beside exactly uniform draws."""
     each = puzzles[torch.arange(len(puzzles)).repeat_interleave(draws)]
     boards = solver.read(solver.sample(each, solver.sampler(rule), seed, progress=progress), each)
     counts = [

@@ -27,7 +27,7 @@ Seeds = dict[int, Report]  # one rule's reports by training seed
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure: the reports that it needs, and how it is shown."""
+    """An Experiment is a table or a figure: the reports that it needs, and how it is shown."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ def section(results: Results, name: str, head: list[str], rows: list[list[str]])
 
 
 def largest(results: Results, file: str, **key: str) -> Report | None:
-    """Of the reports with these entries the one on the most instances."""
+    """Return the report on the most instances among those with these entries."""
     fitting = [r for r in results.store.reports(file) if all(r.get(name) == value for name, value in key.items())]
     return results.use(max(fitting, key=size)) if fitting else None
 
@@ -87,7 +87,7 @@ def show_grid(results: Results, table: Table) -> str:
 
 
 def show_rows(results: Results, cells: list[Cell]) -> str:
-    """A row for each cell, and after the paper's recipe those of others that were measured."""
+    """Return a row for each cell, and after the paper's recipe those of others that were measured."""
     rows, several = [], len(cells[0].table.columns) > 1
     for cell in (one for main in cells for one in main.with_others()):
         found, (ours, theirs) = results.result(cell), cell.table.digits
@@ -106,7 +106,7 @@ def show_rows(results: Results, cells: list[Cell]) -> str:
 
 
 def _settings(found: Result | None) -> str:
-    """` (7, 0.7)`: what a rule was tuned to; of seeds that differ, one after another."""
+    """Return what a rule was tuned to, as ` (7, 0.7)`; of seeds that differ, one after another."""
     reports = found.reports.values() if found else ()
     texts = [
         ", ".join(
@@ -162,7 +162,7 @@ def _d3pm_commands(model: str, task: str) -> list[str]:
 
 
 def beside_cells(results: Results, name: str, cells: list[Cell]) -> list[Report]:
-    """The reports of a model that no cell of it shows."""
+    """Return the reports of a model that no cell of it shows."""
     model, seed = split_seed(name)
     pairs = [(cell, results.store.seeds(cell).get(seed)) for cell in cells if cell.model == model]
     shown = [(cell, temperature(best)) for cell, best in pairs if best is not None]
@@ -174,7 +174,7 @@ def beside_cells(results: Results, name: str, cells: list[Cell]) -> list[Report]
 
 
 def rule_of(report: Report) -> str:
-    """`em sigma=0.1`."""
+    """Name the rule of a report with its settings: `em sigma=0.1`."""
     return " ".join([report["rule"], *(f"{name}={value:g}" for name, value in report["settings"].items())])
 
 
@@ -189,20 +189,20 @@ SOLVED_COLUMNS = ("sudoku-21", "extreme-pass1", "queens-random", "latin-random",
 
 
 def solved_cells(table: Table) -> list[Cell]:
-    """The cells that verified solving stands beside, other recipes included."""
+    """Return the cells that verified solving stands beside, other recipes included."""
     keys = (*SOLVED_COLUMNS, "maze-valid")
     cells = [cell for cell in table.cells() if cell.rule == "tweedie" and cell.column.key in keys]
     return [one for cell in cells for one in cell.with_others()]
 
 
 def solved_needs(table: Table) -> tuple[Need, ...]:
-    """Verified solving, and pass@1 and pass@10 of Tweedie reprojection to stand beside it."""
+    """Need verified solving, and pass@1 and pass@10 of Tweedie reprojection to stand beside it."""
     needs = [replace(Need.of(cell), passes=TRIES, first=True) for cell in solved_cells(table)]
     return (*needs, *(replace(need, passes=1, kind="solve") for need in needs))
 
 
 def show_solve(results: Results) -> str:
-    """Verified solving, with pass@1 and pass@10 of the same regime where they were measured."""
+    """Show verified solving, with pass@1 and pass@10 of the same regime where they were measured."""
     rows = []
     for cell in (*solved_cells(TABLE1), *solved_cells(TABLE7)):
         best = largest(results, "solve", model=cell.model, regime=cell.column.regime)
@@ -249,7 +249,7 @@ def show_tuning(results: Results) -> str:
 
 
 def _tried(table: Report) -> tuple[Any, ...]:
-    """On which instances, and which settings."""
+    """Say on which instances, and which settings."""
     same = tuple(table.get(key) for key in ("count", "seed", "steps", "regime", "folds"))
     return same, [(row["sigma"], row["tau_start"]) for row in table["grid"]]
 
@@ -291,13 +291,13 @@ def show_solutions(results: Results) -> str:
 
 
 def place(name: str) -> tuple[int, tuple[str, int]]:
-    """Presets in their order, the further seeds of each after it; anything else comes last."""
+    """Put presets in their order, the further seeds of each after it; anything else comes last."""
     order, (model, seed) = list(PRESETS), split_seed(name)
     return order.index(model) if model in order else len(order), (model, seed)
 
 
 def by_rule(store: Store, score: str = "validity") -> dict[tuple[str, str, int], dict[str, Seeds]]:
-    """Reports that have a score, by model, regime and sampling steps, then by rule and training seed: the largest."""
+    """Return the largest reports that have a score, by model, regime and steps, then by rule and training seed."""
     groups: dict[tuple[str, str, int], dict[str, Seeds]] = {}
     for name in sorted(store.models(), key=place):
         model, seed = split_seed(name)
@@ -309,7 +309,7 @@ def by_rule(store: Store, score: str = "validity") -> dict[tuple[str, str, int],
 
 
 def show_resample(results: Results) -> str:
-    """`resample`, which no table of the paper has, beside the two rules that let go."""
+    """Show `resample`, which no table of the paper has, beside the two rules that let go."""
     rows = []
     for (model, regime, steps), rules in by_rule(results.store).items():
         ours = {seed: results.use(r) for seed, r in rules.get("resample", {}).items()}
@@ -325,7 +325,7 @@ def show_resample(results: Results) -> str:
 
 
 def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
-    """A rate of another rule, pooled over the seeds that both have; with its own n where that differs."""
+    """Return a rate of another rule, pooled over the seeds that both have; with its own n where that differs."""
     both = [seed for seed in ours if seed in theirs and theirs[seed][score].get("k") == ours[seed][score].get("k")]
     if not both:
         return "-"
@@ -337,7 +337,7 @@ def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
 
 
 def show_choice(results: Results) -> str:
-    """Of k tries the one with the highest self-likelihood, between pass@1 and pass@k."""
+    """Show the try of k with the highest self-likelihood, between pass@1 and pass@k."""
     rows = []
     for (model, regime, steps), rules in by_rule(results.store, "chosen_at_k").items():
         for r in (r for seeds in rules.values() for r in seeds.values()):
@@ -350,7 +350,7 @@ def show_choice(results: Results) -> str:
 
 
 def show_looped(results: Results) -> str:
-    """Looped denoisers: one sample, and trying again while the network doubts its board."""
+    """Show looped denoisers: one sample, and trying again while the network doubts its board."""
     rows = []
     for name in sorted(filter(is_looped, results.store.models()), key=place):
         for r in map(results.use, results.store.reports(name)):

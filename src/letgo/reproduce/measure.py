@@ -32,7 +32,7 @@ QUICK_RULES, QUICK_COUNT = ("ddpm", "tweedie"), 16
 
 @dataclass(frozen=True)
 class Need:
-    """One report: what is measured of a model (by the name of its seed 0), in which regime, with which rule."""
+    """A Need is one report: what is measured of a model (by its seed 0's name), in which regime, with which rule."""
 
     task: str
     model: str
@@ -54,7 +54,7 @@ class Need:
 
 @dataclass
 class Session:
-    """Where models, data and results lie, what is asked for, and what has been loaded."""
+    """A Session knows where models, data and results lie, what is asked for, and what has been loaded."""
 
     store: Store
     models: Path | None = None
@@ -76,7 +76,7 @@ class Session:
     _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
 
     def needed(self, needs: Iterable[Need]) -> list[Need]:
-        """What is left of these needs; those that one report can serve, as one with the most passes and instances."""
+        """Return what is left of these needs; one report serves several where it can, as the largest of them."""
         rules, joined = self.rules or (QUICK_RULES if self.quick else None), {}
         for need in needs:
             sizes = KINDS[need.kind].quick if self.quick else (need.count, need.passes)
@@ -88,7 +88,7 @@ class Session:
         return list(joined.values())
 
     def find(self, model: str, seed: int) -> str | None:
-        """The folder of one seed of a model, or its shipped name where no folder was given; None, noted, if missing."""
+        """Return the folder of a model's seed, or its shipped name without a folder; None, noted, if missing."""
         name = f"{model}.s{seed}" if seed else model
         why = "no weights of it are shipped; name a folder of runs with --models"
         if self.models is not None:
@@ -112,7 +112,7 @@ class Session:
         return self._solver[1]
 
     def problem(self, solver: Solver, need: Need, seed: int) -> Problem:
-        """Instances are the same for all models of a task."""
+        """Return the instances, which are the same for all models of a task."""
         task, key = solver.task, (solver.task, need.regime, need.count, seed)
         if key not in self._problems:
             self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", need.regime, need.count, seed)
@@ -123,7 +123,7 @@ class Session:
 
 
 def data_files(texts: list[str]) -> dict[str, str]:
-    """--data TASK=FILE; without a task it is the one that counts on its file alone. Fetched ones lie in ./data."""
+    """Read --data TASK=FILE; without a task it is the one that counts on its file alone. Fetched ones lie in ./data."""
     [task_of_file] = {column.task for table in TABLES.values() for column in table.columns if column.file}
     files = {task_of_file: str(folder)} if (folder := Path("data") / task_of_file).is_dir() else {}
     for text in texts:
@@ -149,7 +149,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
 
 
 def trained_steps(folder: Path) -> int | None:
-    """Optimiser steps behind the weights: by the card of a shipped model, the picked checkpoint or the log."""
+    """Return the optimiser steps behind the weights: by a shipped model's card, the picked checkpoint or the log."""
     if (folder / "card.json").is_file():
         return int(read_json(folder / "card.json")["steps"])
     chosen = read_json(folder / "validation.json") if (folder / "validation.json").is_file() else {}
@@ -160,7 +160,7 @@ def trained_steps(folder: Path) -> int | None:
 
 
 def settings_for(session: Session, solver: Solver, need: Need, where: str) -> dict[str, float] | None:
-    """The settings a rule will use; None, noted, where it has not been tuned."""
+    """Return the settings a rule will use; None, noted, where it has not been tuned."""
     if rule_kind(need.rule).takes and not solver.tuned(need.rule, need.regime or None):
         data = " --data FOLDER" if need.file else ""
         how = "as shipped" if where in shipped() else f"`letgo tune {where} --rule {need.rule}{data}`"
@@ -175,7 +175,7 @@ def evaluate_boards(session: Session, solver: Solver, need: Need, seed: int, sho
 
 
 def solve_boards(session: Session, solver: Solver, need: Need, seed: int, show: Advance) -> Report:
-    """Verified solving: early exit at a valid proposal, up to ten tries, and the network calls it took."""
+    """Solve with verification: early exit at a valid proposal, up to ten tries, and the network calls it took."""
     problem = session.problem(solver, need, seed)
     answers = solver.solve(problem, need.rule, need.steps, TRIES, seed, progress=show)
     solved = sum(a.solved for a in answers)
@@ -201,7 +201,7 @@ def find_solutions(session: Session, solver: Solver, need: Need, seed: int, show
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of report is made, where it is kept, and what tells it from others."""
+    """A Kind says how one kind of report is made, where it is kept, and what tells it from others."""
 
     run: Callable[[Session, Solver, Need, int, Advance], Report]
     same: tuple[str, ...]
@@ -219,7 +219,7 @@ KINDS = {
 
 
 def measure(session: Session, need: Need, seed: int, where: str) -> None:
-    """One report, unless it is there already."""
+    """Make one report, unless it is there already."""
     if need.at is not None and (Path(where) / "checkpoints" / f"{need.at}.safetensors").is_file():
         where = f"{where}@{need.at}"
     name, kind, solver = f"{need.model}.s{seed}" if seed else need.model, KINDS[need.kind], session.solver(where)
@@ -273,7 +273,7 @@ def serves(report: Report, need: Need, key: Report, facts: Report) -> bool:
 
 
 def measure_all(session: Session, needs: list[Need]) -> None:
-    """All needs, model by model and seed by seed; some of them are of seed 0 alone."""
+    """Measure all needs, model by model and seed by seed; some of them are of seed 0 alone."""
     plan = {seed: session.needed(need for need in needs if seed == 0 or not need.first) for seed in session.seeds}
     for model in dict.fromkeys(need.model for part in plan.values() for need in part):
         for seed, part in plan.items():
@@ -288,7 +288,7 @@ def measure_all(session: Session, needs: list[Need]) -> None:
 
 
 def collect_tuning(session: Session, needs: Iterable[Need]) -> None:
-    """Table 5: what tuning chose, copied beside the other results."""
+    """Copy what tuning chose (Table 5) beside the other results."""
     for need in needs:
         where = session.find(need.model, 0) if not session.tasks or need.task in session.tasks else None
         if where is None or settings_for(session, session.solver(where), need, where) is None or session.dry_run:

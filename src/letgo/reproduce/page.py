@@ -38,7 +38,7 @@ def commands(results: Results, names: Iterable[str]) -> list[str]:
 
 
 def front(results: Results) -> str:
-    """What docs/results.md shows itself: Table 1 in brief, and where the rest is."""
+    """Return what docs/results.md shows itself: Table 1 in brief, and where the rest is."""
     rows = []
     for e in EXPERIMENTS.values():
         cells = list(TABLES[e.name].cells()) if e.name in TABLES else []
@@ -61,7 +61,7 @@ def front(results: Results) -> str:
 
 
 def brief(results: Results) -> list[str]:
-    """Table 1 without intervals, and below it the other recipes and the discrete reference."""
+    """Return Table 1 without intervals, and below it the other recipes and the discrete reference."""
 
     def entry(cell: Cell) -> str:
         found = results.result(cell)
@@ -100,7 +100,7 @@ def above(upper: Result | None, lower: Result | None) -> str:
 
 
 def orderings(results: Results) -> str:
-    """The paper's two claims, column by column, and what both cures do together."""
+    """Compare the paper's two claims, column by column, and what both cures do together."""
     rows = []
     for column in TABLE1.columns:
         cells = [Cell(TABLE1, column, rule, objective) for rule in ("ddpm", "tweedie") for objective in OBJECTIVES]
@@ -128,7 +128,7 @@ def strictly(results: Results) -> str:
 
 
 def readme_table(results: Results) -> str:
-    """Sudoku with 21 clues: every sampler with both trainings, ours and the paper's."""
+    """Return every sampler with both trainings on Sudoku with 21 clues, ours and the paper's."""
     rows = []
     for rule in RULES:
         row = [RULE_NAMES[rule]]
@@ -174,7 +174,7 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
 
 
 def publish(results: Results, names: list[str], page: Path | None, root: Path | None, quiet: bool) -> None:
-    """The sections on the terminal; the pages where they belong to these results."""
+    """Print the sections on the terminal; write the pages where they belong to these results."""
     folder = results.store.folder
     if names != ["page"] and not quiet:
         print(text_of(results, names))
@@ -195,7 +195,7 @@ def stale(page: Path, store: Store) -> bool:
 
 
 def checkout() -> Path | None:
-    """The root of letgo's source tree that we stand in, if we do."""
+    """Return the root of letgo's source tree that we stand in, if we do."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         project = folder / "pyproject.toml"
         if project.is_file() and 'name = "letgo"' in project.read_text(encoding="utf-8"):

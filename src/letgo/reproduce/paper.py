@@ -20,7 +20,7 @@ QUEENS_BOARDS, QUEENS_TRAINING, QUEENS_SAMPLES = 365_596, 168_000, 500_000  # Ap
 
 @dataclass(frozen=True)
 class Number:
-    """A printed value; `std` is over three training seeds, None where the paper gives none."""
+    """A Number is a printed value; `std` is over three training seeds, None where the paper gives none."""
 
     value: float
     std: float | None = None
@@ -28,7 +28,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Column:
-    """What a column measures: a model, a clue regime, and the entry of a report that holds the score."""
+    """A Column says what it measures: a model, a clue regime, and the entry of a report that holds the score."""
 
     key: str
     title: str
@@ -49,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the paper, with rules as rows."""
+    """A Table is one of the paper's, with rules as rows."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Cell:
-    """One printed number and what it takes to measure our own."""
+    """A Cell is one printed number and what it takes to measure our own."""
 
     table: Table
     column: Column
@@ -96,7 +96,7 @@ class Cell:
 
 
 def _numbers(text: str) -> tuple[Number, ...]:
-    """`.31±.02 .83±.01` as the paper prints it."""
+    """Read `.31±.02 .83±.01` as the paper prints it."""
     pairs = [word.partition("±") for word in text.split()]
     return tuple(Number(float(value), float(std) if std else None) for value, _, std in pairs)
 

@@ -19,7 +19,7 @@ from letgo.runs import read_json
 
 @dataclass(frozen=True)
 class Picture:
-    """An analysis of some models, drawn together."""
+    """A Picture is an analysis of some models, drawn together."""
 
     analysis: str
     models: tuple[str, ...] = ()  # none for an analysis without a model
@@ -29,7 +29,7 @@ class Picture:
     split: str = "valid"
 
     def stem(self, *models: str) -> str:
-        """NAME-MODEL, as `letgo analyze` names its files; the regime follows where it is not the usual one."""
+        """Return NAME-MODEL, as `letgo analyze` names its files; the regime follows where it is not the usual one."""
         return "-".join([self.analysis, *models, *([self.regime] if self.regime else [])])
 
     @property
@@ -88,7 +88,7 @@ BOTH = {"valid": 0, "invalid": 2}  # where they stand in a row of it
 
 
 def show_commitment(results: Results, pictures: tuple[Picture, ...]) -> str:
-    """Commitment times pooled over all tasks, boards counted alike, as Table 16 has them; then task by task."""
+    """Show commitment times pooled over all tasks, boards counted alike, as Table 16 has them; then task by task."""
     reports = [results.use(report) for picture in pictures for report in picture.reports(results.store)]
     rows, each = [], []
     for (rule, objective), theirs in TABLE16.items():

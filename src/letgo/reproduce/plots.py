@@ -19,7 +19,7 @@ def available() -> bool:
 
 @dataclass(frozen=True)
 class Plot:
-    """A table's columns as panels, the last one for the legend."""
+    """A Plot shows a table's columns as panels, the last one for the legend."""
 
     table: Table
     panels: tuple[int, int]

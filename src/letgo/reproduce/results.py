@@ -21,7 +21,7 @@ EXCESS, ROUNDING = 0.5, 0.05  # where lower is better: half of the paper's value
 
 @dataclass(frozen=True)
 class Result(Estimate):
-    """A measured cell; numbers in the paper's unit."""
+    """A Result is a measured cell; numbers in the paper's unit."""
 
     cell: Cell
     reports: dict[int, Report]  # by training seed
@@ -34,8 +34,8 @@ class Result(Estimate):
 
     @property
     def apart(self) -> int:
-        """-1 or 1 where it lies below or above the paper by more than two standard errors of the mean over seeds,
-        ours and the paper's together, and half of the paper's last digit; else 0."""
+        """Return -1 or 1 where it lies below or above the paper by more than two standard errors of the mean over
+        seeds, ours and the paper's together, and half of the paper's last digit; else 0."""
         ours, theirs = (
             (std or 0.0) / math.sqrt(n) for std, n in ((self.std, len(self.values)), (self.cell.paper.std, 3))
         )
@@ -45,13 +45,13 @@ class Result(Estimate):
 
     @property
     def all_steps(self) -> list[int]:
-        """Optimiser steps of the runs."""
+        """Return the optimiser steps of the runs."""
         return [report.get("training_steps") or 0 for report in self.reports.values()]
 
 
 def together(reports: list[Report], score: str) -> Score:
-    """One score of several training seeds. What they were measured on counts once: reports with one evaluation seed
-    share their boards, so they are averaged and have the n of one of them; draws from one file share some."""
+    """Pool one score of several training seeds. What they were measured on counts once: reports with one evaluation
+    seed share their boards, so they are averaged and have the n of one of them; draws from one file share some."""
     groups: dict[int, list[Score]] = {}
     for report in reports:
         groups.setdefault(report["seed"], []).append(report[score])
@@ -69,7 +69,7 @@ def together(reports: list[Report], score: str) -> Score:
 
 
 def _distinct(reports: list[Report]) -> float:
-    """The share of instances to be expected that no other evaluation seed drew from the same file before."""
+    """Return the share of instances to be expected that no other evaluation seed drew from the same file before."""
     drawn = {report["seed"]: report for report in reports}.values()
     files = {(sha, report["data"].get("rows")) for report in drawn if (sha := data_digest(report))}
     rows = next(iter(files))[1] if len(files) == 1 and all(map(data_digest, drawn)) else None
@@ -86,7 +86,7 @@ def _mean(scores: list[Score]) -> Score:
 
 
 def reference(found: Result) -> tuple[float, str, float]:
-    """The figure to reach, what it is, and by how much it may be missed.
+    """Return the figure to reach, what it is, and by how much it may be missed.
 
     From a million steps on, the paper's own; before, its figures at 200,000 steps where Table 8 has them, less their
     spread between seeds. They were sampled with 500 steps, so a cell with 200 need not exceed the paper's own figure.
@@ -107,7 +107,7 @@ def reference(found: Result) -> tuple[float, str, float]:
 
 
 class Results:
-    """What sections are made of. It remembers the reports that it gave away: their commands repeat a section."""
+    """Sections are made of them. They remember the reports that they gave away: their commands repeat a section."""
 
     def __init__(self, store: Store, quick: bool = False):
         self.store, self.quick = store, quick
@@ -118,7 +118,7 @@ class Results:
         return report
 
     def result(self, cell: Cell) -> Result | None:
-        """A cell in the paper's unit, pooled over the training seeds that have it."""
+        """Return a cell in the paper's unit, pooled over the training seeds that have it."""
         reports, unit, score = self.store.seeds(cell), cell.table.unit, cell.column.score
         if not reports:
             return None
@@ -128,7 +128,8 @@ class Results:
         return Result(value, (ends[0], ends[1]), int(pooled["n"] or 0), cell, reports, values)
 
     def miss(self, found: Result | None) -> tuple[str, str] | None:
-        """What a cell was compared with, and why it falls short of that by more than the margin; None where it holds.
+        """Say what a cell was compared with, and why it falls short of that by more than the margin; None where it
+        holds.
 
         A quick run misses nothing, for 16 boards cannot, nor does another recipe.
         """
@@ -150,7 +151,7 @@ class Results:
 
 
 def share(score: Score, digits: int = 3) -> str:
-    """`0.953 [0.943, 0.961]`."""
+    """Write a rate with its interval: `0.953 [0.943, 0.961]`."""
     if score.get("low") is None:
         return f"{score['value']:.{digits}f}"
     return f"{score['value']:.{digits}f} [{score['low']:.{digits}f}, {score['high']:.{digits}f}]"
@@ -165,5 +166,5 @@ def signed(difference: float, digits: int) -> str:
 
 
 def steps_span(steps: Sequence[int]) -> str:
-    """`200,000`, or `200,000 to 232,000` where runs differ."""
+    """Write `200,000`, or `200,000 to 232,000` where runs differ."""
     return " to ".join(dict.fromkeys(f"{end:,}" for end in (min(steps), max(steps))))

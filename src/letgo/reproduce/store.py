@@ -22,7 +22,7 @@ def split_seed(name: str) -> tuple[str, int]:
 
 
 class Store:
-    """Reports as they lie in a folder. Every change is written at once, so that a stopped run loses nothing."""
+    """A Store is a folder of reports. Every change is written at once, so that a stopped run loses nothing."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -89,7 +89,7 @@ def stale(old: Report, new: Report) -> bool:
 
 
 def data_digest(report: Report) -> str | None:
-    """The sha256 of the file that a report's instances come from; None where they were generated."""
+    """Return the sha256 of the file that a report's instances come from; None where they were generated."""
     data = report.get("data")
     return data.get("sha256") if isinstance(data, dict) else None
 
@@ -99,17 +99,17 @@ def size(report: Report) -> int:
 
 
 def passes(report: Report) -> int:
-    """Samples per instance."""
+    """Return the samples per instance."""
     return report.get("pass_at_k", {}).get("k", report.get("draws", 1))
 
 
 def sampler(report: Report) -> Report:
-    """Settings that make another sampler of a rule: a scaled variance, soft pinning. Tuned ones do not."""
+    """Return the settings that make another sampler of a rule: a scaled variance, soft pinning. Tuned ones do not."""
     return {key: value for key, value in report.get("settings", {}).items() if key not in ("sigma", "tau_start")}
 
 
 def temperature(report: Report) -> float | None:
-    """The temperature of the drawn symbols where it is not the usual one."""
+    """Return the temperature of the drawn symbols where it is not the usual one."""
     return report.get("settings", {}).get("temperature")
 
 

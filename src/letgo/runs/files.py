@@ -30,7 +30,7 @@ PLAIN = {"collections OrderedDict", "torch FloatStorage", "torch._utils _rebuild
 
 
 class Moments(TypedDict):
-    """What the optimiser knows."""
+    """Moments are what the optimiser knows."""
 
     step: Positive
     exp_avg: Weights
@@ -38,7 +38,7 @@ class Moments(TypedDict):
 
 
 class State(TypedDict):
-    """What `state.pt` holds: all that a run needs to go on."""
+    """State is what `state.pt` holds: all that a run needs to go on."""
 
     step: Natural
     config: dict[str, Any]
@@ -52,28 +52,28 @@ class State(TypedDict):
 
 
 class Setting(TypedDict):
-    """The settings of a rule."""
+    """A Setting has the settings of a rule."""
 
     sigma: Annotated[float, Between(0, 1e6)]
     tau_start: NotRequired[Share | None]
 
 
 class Belief(TypedDict):
-    """From where on a board is believed: after a try, and on the way, by the next proposal."""
+    """A Belief says from where on a board is believed: after a try, and on the way, by the next proposal."""
 
     sure: float | None
     sure_early: NotRequired[float | None]
 
 
 class Tuning(TypedDict):
-    """What is read of a table of `letgo tune`."""
+    """Tuning is what is read of a table of `letgo tune`."""
 
     best: Setting | Belief
     steps: NotRequired[Count]
 
 
 class Card(TypedDict, total=False):
-    """What is read of a model's card."""
+    """A Card is what is read of a model's card."""
 
     summary: str
     sha256: str
@@ -108,7 +108,7 @@ def save_weights(path: Path, weights: Weights, dtype: torch.dtype | None = None)
 
 
 def crc32_of(weights: Weights) -> str:
-    """CRC-32 of names, types, shapes and bits: safetensors has none of its own."""
+    """Return the CRC-32 of names, types, shapes and bits: safetensors has none of its own."""
     crc = 0
     for name, value in sorted(weights.items()):
         crc = zlib.crc32(f"{name} {value.dtype} {[*value.shape]}".encode(), crc)
@@ -195,7 +195,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def check_card(folder: Path) -> None:
-    """A card names the weights that it was written for."""
+    """Refuse a card that names other weights than those it lies beside."""
     expected, path = read_card(folder).get("sha256"), folder / "model.safetensors"
     if expected is not None and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
         raise LetgoError(f"{path} is damaged, or not what its card.json was written for; copy both again")

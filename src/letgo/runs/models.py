@@ -29,7 +29,7 @@ def shipped() -> list[str]:
 
 
 def own_name(model: str) -> str:
-    """TASK or TASK-baseline stands for the first model shipped for it, unless a model has that name; else return it."""
+    """Return the first model shipped for a task, with or without -baseline, unless a model is named so."""
     task = model.removesuffix("-baseline")
     if task not in TASKS or model in shipped() or is_folder(Path(model)):
         return model
@@ -85,7 +85,7 @@ def _from_hub(identifier: str) -> Path:
 
 @contextmanager
 def _faults_of(path: Path) -> Iterator[None]:
-    """What no network, codec or path takes, as a fault of the configuration."""
+    """Turn what no network, codec or path takes into a fault of the configuration."""
     try:
         yield
     except (LetgoError, ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
@@ -96,7 +96,7 @@ def _faults_of(path: Path) -> Iterator[None]:
 
 
 def _shapes(config: Config) -> dict[str, torch.Size] | None:
-    """The shapes of a network's weights, which take no memory; None where it cannot be built without."""
+    """Return the shapes of a network's weights, which take no memory; None where it cannot be built without."""
     try:
         with torch.device("meta"):
             return {name: value.shape for name, value in config.build_model().state_dict().items()}

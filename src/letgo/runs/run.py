@@ -34,7 +34,7 @@ FILES = ("config.json", "model.safetensors", "state.pt", "metrics.jsonl", "valid
 
 @dataclass
 class Run:
-    """A run folder: what it says of the past, and its only writer.
+    """A Run is a folder, with what it says of the past, and its only writer.
 
     Killed at any moment, it can be resumed: a new run's state is written before all else, a later one after all else.
     """
@@ -87,7 +87,7 @@ class Run:
 
     @property
     def validation(self) -> dict[str, Any]:
-        """It says which weights were exported, and why; nothing where no file can say."""
+        """Return which weights were exported, and why; nothing where no file can say."""
         path = self.folder / "validation.json"
         facts = read_json(path) if _reads(read_json, path) else {}
         return facts if isinstance(facts, dict) else {}
@@ -176,7 +176,7 @@ class Run:
             write_json(self.folder / "validation.json", {**known, "step": step, "weights": kind, **because})
 
     def tuning_file(self, rule: str, regime: str | None = None) -> Path:
-        """`letgo tune` keeps the settings of a rule here; those of another regime than the task's first lie apart."""
+        """Return where `letgo tune` keeps a rule's settings; those of another regime than the first lie apart."""
         return self.folder / (f"tune-{rule}.json" if regime is None else f"tune-{rule}-{regime}.json")
 
     def tuning(self, rule: str, regime: str | None = None) -> dict[str, Any]:
@@ -199,8 +199,8 @@ class Run:
             path.unlink(missing_ok=True)
 
     def _repair(self) -> None:
-        """A model or configuration that was lost or damaged comes back: the weights that validation.json names, else
-        the state's average."""
+        """Restore a model or configuration that was lost or damaged: the weights that validation.json names, else the
+        state's average."""
         model, config = _reads(load_weights, self.model), self.folder / "config.json"
         if self.state is None or (model and _reads(_config, config)):
             return
@@ -237,7 +237,7 @@ def _to_train(config: Config, folder: Path) -> Run:
 
 
 def _check_same_run(config: Config, state: dict[str, Any], folder: Path) -> None:
-    """A resumed run keeps its configuration; only the length and the end of its schedule may change."""
+    """Refuse another configuration than the run's; only the length and the end of its schedule may change."""
     saved = Config.from_dict(state["config"])
     free: dict[str, Any] = {"steps": config.steps, "decay": config.decay}
     if saved.objective == "simple":  # for self-correction alone

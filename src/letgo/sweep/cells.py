@@ -24,7 +24,7 @@ from letgo.training.train import train
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker does without a pause: cells, of which those that share a training wait for it together."""
+    """A Job is what a worker does without a pause: cells, of which those that share a training wait for it together."""
 
     cells: tuple[Cell, ...]
     trains: bool = False
@@ -37,7 +37,7 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What became of a job: the rest of its cells another process is at work on, or it was told to stop."""
+    """An Outcome says what became of a job: others are at work on the rest of its cells, or it was told to stop."""
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Folder:
         return str(cell.evaluate["model"]) if cell.run is None else str(self.path / "runs" / cell.run)
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
-        """The result of a cell; None where it is missing, damaged, or was measured on other weights than are there."""
+        """Return a cell's result; None if it is missing, damaged, or was measured on other weights than are there."""
         path = self.result(cell)
         try:
             record = read_json(path) if path.is_file() else {}
@@ -90,7 +90,7 @@ class Folder:
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
-        """Whether this process may work on that name; nobody else may meanwhile."""
+        """Try to claim a name for this process; nobody else may work on it meanwhile."""
         path = self.path / "claims" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -104,7 +104,7 @@ class Folder:
             os.close(handle)
 
     def holder(self, name: str) -> str | None:
-        """Who works on that name just now, if anybody."""
+        """Return who works on that name just now, if anybody."""
         with self.claim(name) as free:
             path = self.path / "claims" / name
             return None if free else path.read_text(encoding="utf-8", errors="replace").strip() or "another process"

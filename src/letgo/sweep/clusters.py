@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,43 @@ CONNECT_SECONDS = 20
 
 
 class Work:
-    """A job as submitit pickles it. A node that is taken away, or the time limit, puts it in the queue again."""
+    """submitit pickles it as a job. A node that is taken away, or the time limit, puts it in the queue again; a
+    training saves first."""
 
     def __init__(self, job: Job, arguments: tuple[Any, ...]):
         self.job, self.arguments = job, arguments
 
     def __call__(self) -> Outcome:
-        return work(self.job, *self.arguments)
+        with _saving_first():
+            return work(self.job, *self.arguments)
 
     def checkpoint(self) -> Any:
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)  # a training goes on with what it saved last
+
+
+@contextmanager
+def _saving_first() -> Iterator[None]:
+    """At the warning before a job's time is up submitit leaves at once; here it leaves when a training has saved."""
+    from submitit import JobEnvironment
+
+    warning = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
+    leave: Any = signal.getsignal(warning)
+    idle, told = signal.getsignal(signal.SIGTERM), []
+
+    def warn(number: int, frame: Any) -> None:
+        if signal.getsignal(signal.SIGTERM) is idle:  # no training is under way
+            leave(number, frame)
+        elif not told:
+            told.append(number)
+            signal.raise_signal(signal.SIGTERM)
+
+    if callable(leave):  # else this is no job's process
+        signal.signal(warning, warn)
+    yield
+    if told:
+        leave(warning, None)
 
 
 class Slurm:
@@ -72,8 +99,9 @@ class Slurm:
 
         try:
             return job, handle.result()
-        except (UncompletedJobError, FailedJobError):
-            return job, Lost(f"job {handle.job_id} ended as {handle.state}; see {handle.paths.stderr}")
+        except (UncompletedJobError, FailedJobError) as error:
+            what = "met its time limit too often" if "timed-out" in str(error) else f"ended as {handle.state}"
+            return job, Lost(f"job {handle.job_id} {what}; see {handle.paths.stderr}")
 
     def stop(self) -> None:
         for handle, _ in self.under_way.values():
@@ -82,7 +110,7 @@ class Slurm:
 
 
 def work_in(folder: str, job: Job, *arguments: Any) -> Outcome:
-    """The work, with names of models and files as they are from that folder."""
+    """Return the work, with names of models and files as they are from that folder."""
     with suppress(OSError):
         os.chdir(folder)
     return work(job, *arguments)

@@ -20,7 +20,7 @@ STOP_SECONDS = 60.0  # for a training to end its step and save
 
 @dataclass
 class Worker:
-    """A process, the pipe to it, and what it is at work on."""
+    """A Worker is a process, the pipe to it, and what it is at work on."""
 
     process: Any
     pipe: Any
@@ -28,7 +28,7 @@ class Worker:
 
 
 class Processes:
-    """So many processes; each has a GPU of its own where there are several."""
+    """There are so many processes; each has a GPU of its own where there are several."""
 
     def __init__(self, count: int, devices: list[str], arguments: tuple[Any, ...]):
         self.count, self.devices, self.arguments = count, devices, arguments  # (out, threads, own_task)
@@ -87,7 +87,7 @@ class Processes:
 
 
 def serve(pipe: Any, device: str, out: str, threads: int, own_task: str | None) -> None:
-    """The life of a worker: jobs, until there are no more, or until whoever hands them out is gone."""
+    """Live as a worker: do jobs, until there are no more, or until whoever hands them out is gone."""
     os.setsid()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -22,7 +22,7 @@ class Lost(Exception):
 
 @runtime_checkable
 class Workers(Protocol):
-    """Those who do jobs: processes of this machine, or a cluster."""
+    """They do jobs: processes of this machine, or a cluster."""
 
     def free(self) -> bool:
         """Return whether another job can be handed out."""
@@ -31,7 +31,7 @@ class Workers(Protocol):
     def start(self, job: Job) -> None: ...
 
     def wait(self, seconds: float) -> list[tuple[Job, Outcome | Lost]]:
-        """The jobs that have ended; nothing if none has by then."""
+        """Return the jobs that have ended; nothing if none has by then."""
         ...
 
     def stop(self) -> None:
@@ -41,7 +41,7 @@ class Workers(Protocol):
 
 @dataclass
 class Sweep:
-    """Hands out jobs until no cell is missing that could be done."""
+    """A Sweep hands out jobs until no cell is missing that could be done."""
 
     folder: Folder
     workers: Workers
@@ -101,7 +101,7 @@ class Sweep:
         self.show(self.done, self.total)
 
     def look_elsewhere(self) -> None:
-        """What others have finished is done; what they have left is ours again."""
+        """Take what others have finished as done; what they have left is ours again."""
         for name, job in list(self.elsewhere.items()):
             if (holder := self.folder.holder(name)) is not None:
                 if name not in self.told:

@@ -30,7 +30,7 @@ MOST_CELLS = 100_000
 
 
 class Evaluate(TypedDict, total=False):
-    """The words of [evaluate], those of `letgo evaluate`."""
+    """These are the words of [evaluate], those of `letgo evaluate`."""
 
     model: str
     rule: str
@@ -54,7 +54,7 @@ class Evaluate(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement; with `train`, of a model that is trained first."""
+    """A Cell is one measurement; with `train`, of a model that is trained first."""
 
     evaluate: Words
     train: Words | None = None
@@ -62,23 +62,23 @@ class Cell:
 
     @property
     def words(self) -> Words:
-        """All that decides it."""
+        """Return all that decides it."""
         return {"train": self.train, "evaluate": self.evaluate} if self.train else {"evaluate": self.evaluate}
 
     @property
     def name(self) -> str:
-        """Of its file: the title, and a digest of all its words, so that other settings are another file."""
+        """Return its file's name: the title, and a digest of all its words, so that other settings are another file."""
         return _named(self.title, self.words)
 
     @property
     def run(self) -> str | None:
-        """The folder's name of its training, which cells of other rules share."""
+        """Return the folder's name of its training, which cells of other rules share."""
         return None if self.train is None else _named(_title(self.train, [*self.train]), self.train)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A sweep's cells, and the words for those who run it."""
+    """A Spec has a sweep's cells, and the words for those who run it."""
 
     cells: list[Cell]
     slurm: Words = field(default_factory=dict)
@@ -136,7 +136,7 @@ def _cells(train: Words, evaluate: Words) -> list[Cell]:
 
 
 def _grid(words: Words) -> list[Words]:
-    """Every list is an axis: one combination of their values after the other."""
+    """Return one combination after the other; every list is an axis."""
     axes = [value if isinstance(value, list) else [value] for value in words.values()]
     count = 1
     for axis in axes:
@@ -147,7 +147,7 @@ def _grid(words: Words) -> list[Words]:
 
 
 def configuration(words: Words) -> Config:
-    """The configuration that the words of a training stand for."""
+    """Return the configuration that the words of a training stand for."""
     preset, changes = words["preset"], {name: value for name, value in words.items() if name not in BESIDE}
     own = tasks.TASKS.get(preset)
     start = Config.for_task(tasks.get(preset)) if own is not None and own.file else preset_named(preset)

@@ -25,7 +25,7 @@ SOURCE = "letgo.data.source:Source"
 
 @dataclass(frozen=True)
 class Row:
-    """A registered task: what builds it, with which options, and the class of its source (`letgo.data.source`)."""
+    """A Row is a registered task: what builds it, with which options, and its source's class (`letgo.data.source`)."""
 
     build: str | Callable[..., Task]
     options: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ TASKS: dict[str, Row] = {
 
 
 def get(name: str, **options: Any) -> Task:
-    """A task by its name, for instance get('sudoku', box=2) or get('latin', size=5)."""
+    """Build a task by its name, for instance get('sudoku', box=2) or get('latin', size=5)."""
     row = find(name)
     if row is None:
         elsewhere = "give --task FILE.py:Class, or install the package that has it"
@@ -76,7 +76,7 @@ def find(name: str) -> Row | None:
 
 
 def register(build: Callable[..., Task], source: str | Callable[..., Any] = SOURCE, file: str = "") -> str:
-    """A class, or a function that builds a task, under its task's name, which is returned."""
+    """Register a class, or a function that builds a task, under its task's name, which is returned."""
     try:
         name = build().name
     except (TypeError, AttributeError) as fault:

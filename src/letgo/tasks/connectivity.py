@@ -24,7 +24,7 @@ MOST_NODES = 256  # the network looks at triples: 1.1 GB for a graph of 128 node
 
 @dataclass(frozen=True)
 class Connectivity(Task):
-    """IRED's graphs of any size N and density p (Table 2: trained at N = 12, also evaluated at N = 18).
+    """Graphs are IRED's, of any size N and density p (Table 2: trained at N = 12, also evaluated at N = 18).
 
     Answering "all joined" is right on the connected graphs: about .27 of those with N = 12, .49 with N = 18.
     """
@@ -53,16 +53,16 @@ class Connectivity(Task):
         return reachability(adjacency).flatten(1).long(), adjacency
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        """No entry of the answer is given; the clue is the adjacency."""
+        """Give no entry of the answer; the clue is the adjacency."""
         self._nodes(regime)
         return torch.zeros_like(boards, dtype=torch.bool)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Entries that differ from the reachability of the problem's adjacency."""
+        """Return the entries that differ from the reachability of the problem's adjacency."""
         return boards != reachability(_adjacency(problem)).flatten(1)
 
     def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
-        """IRED's element-wise scores, where the answers are known, and what the answer "all joined" would reach."""
+        """Return IRED's element-wise scores, where answers are known, and what the answer "all joined" would reach."""
         boards, floor = tries[0], Column.of("rate", self.validate(torch.ones_like(tries[0]), problem))
         if not solved(problem, self):  # nothing to compare the entries with
             return {"all_joined": floor}
@@ -77,7 +77,7 @@ class Connectivity(Task):
         return Look("Graph connectivity", self.size, self.size, "01", "graph")
 
     def parse(self, text: str) -> Problem:
-        """Rows of the adjacency joined by '/': square, of any size, symmetric, 0 on the diagonal."""
+        """Read rows of the adjacency joined by '/': square, of any size, symmetric, 0 on the diagonal."""
         rows = text.strip().split("/")
         _refuse_misshapen(rows)
         adjacency = torch.tensor([[[float(char) for char in row] for row in rows]])
@@ -91,7 +91,7 @@ class Connectivity(Task):
         return Problem(unknown, unknown.bool(), adjacency)
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        """The answers as `parse` reads a graph: rows of 0 and 1 joined by '/'."""
+        """Write the answers as `parse` reads a graph: rows of 0 and 1 joined by '/'."""
         n = _adjacency(problem).shape[1]
         return ["/".join("".join(map(str, row)) for row in b) for b in boards.unflatten(1, (n, n)).tolist()]
 
@@ -119,7 +119,7 @@ class Connectivity(Task):
 
 
 def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adjacency:
-    """IRED: random points of the unit square, each linked to its k nearest, k ~ U{1 .. max(1, floor(np))}."""
+    """Draw points of the unit square, each linked to its k nearest, k ~ U{1 .. max(1, floor(np))}, as IRED does."""
     points = rng.random((count, n, 2))
     distance = np.square(points[:, :, None] - points[:, None]).sum(-1)
     distance[:, np.arange(n), np.arange(n)] = np.inf  # no edge to oneself
@@ -130,13 +130,13 @@ def random_graphs(count: int, n: int, p: float, rng: np.random.Generator) -> Adj
 
 
 def entry_counts(boards: Symbols, truth: Symbols) -> Int[Tensor, "batch 4"]:
-    """Of each graph hits, positives, rejections and negatives, pooled since a connected graph has no negative entry."""
+    """Count hits, positives, rejections and negatives of each graph, pooled since a connected one has no negatives."""
     yes, said = truth > 0, boards > 0
     return torch.stack([count.sum(1) for count in (yes & said, yes, ~yes & ~said, ~yes)], dim=1)
 
 
 def reachability(adjacency: Adjacency) -> Bool[Tensor, "batch n n"]:
-    """Which nodes a path of any length joins, a node with itself included; squaring doubles the length."""
+    """Return which nodes a path of any length joins, a node with itself included; squaring doubles the length."""
     n = adjacency.shape[1]
     reach = (adjacency > 0) | torch.eye(n, dtype=torch.bool, device=adjacency.device)
     for _ in range((n - 1).bit_length()):
@@ -158,7 +158,7 @@ def _adjacency(problem: Problem) -> Adjacency:
 
 
 def _refuse_misshapen(rows: list[str]) -> None:
-    """Refuses rows that are not as long as there are rows, or not of 0 and 1."""
+    """Refuse rows that are not as long as there are rows, or not of 0 and 1."""
     n = len(rows)
     if n > MOST_NODES:
         raise LetgoError(f"a graph of {n} nodes: choose at most {MOST_NODES}; memory grows with their cube")

@@ -23,7 +23,7 @@ Squares = Int[np.ndarray, "batch n n"]
 
 @dataclass(frozen=True)
 class Latin(Square):
-    """Latin squares of any order from 2 to 35 (Table 2: N = 7)."""
+    """Latin squares have any order from 2 to 35 (Table 2: N = 7)."""
 
     size: int = 7
     cells: int = field(init=False)
@@ -46,7 +46,7 @@ class Latin(Square):
         return Look("Latin square", self.size, self.size, ALPHABET[: self.size])
 
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
-        """Randomized search row by row, then a random member of the main class of what it found.
+        """Search row by row at random, then take a random member of the main class of what was found.
 
         Every square can come up, and those of one main class are equally likely. The classes' shares are the
         search's own: of order 4, the Klein group's class gets 1/8 of the draws; a uniform draw gives it 1/4.
@@ -56,7 +56,7 @@ class Latin(Square):
         return torch.from_numpy(squares.reshape(count, self.cells)), None
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Cells whose symbol stands twice in their row or column."""
+        """Return the cells whose symbol stands twice in their row or column."""
         grid = boards.unflatten(1, (self.size, self.size))
         in_row, in_column = ((lines.unsqueeze(-1) == lines.unsqueeze(-2)).sum(-1) > 1 for lines in (grid, grid.mT))
         return (in_row | in_column.mT).flatten(1)
@@ -66,7 +66,7 @@ class Latin(Square):
         return np.stack(np.divmod(np.arange(self.cells), self.size))
 
     def draw(self, board: Symbols, problem: Problem) -> str:
-        """Clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""
+        """Draw clues in brackets, stars around what breaks a rule: `[5] 3 *5*`."""
         cells = framed(self.format(board, problem)[0], board, problem, self.violations(board, problem))
         return "\n".join("".join(cells[i : i + self.size]) for i in range(0, self.cells, self.size))
 
@@ -99,7 +99,7 @@ def fill_or_restart(
     excludes: Bool[np.ndarray, "cells symbols cells symbols"],
     rng: np.random.Generator,
 ) -> Int[np.ndarray, "batch cells"]:
-    """Randomized search: `fill`, and boards that came to a dead end start afresh. A solution must exist."""
+    """Search at random: `fill`, and boards that came to a dead end start afresh. A solution must exist."""
     boards = np.full(options.shape[:2], -1, dtype=np.int64)
     dead = np.arange(len(boards))
     while len(dead):

@@ -33,7 +33,7 @@ PATIENCE = 200  # batches without a single maze after which `solved` gives up
 
 @dataclass(frozen=True)
 class Maze(Task):
-    """Square mazes like Maze-Hard's (App. H): random walls, the way from S to G longer than `min_length`."""
+    """Square mazes are like Maze-Hard's (App. H): random walls, the way from S to G longer than `min_length`."""
 
     size: int = 30
     min_length: int = -1  # chosen by the size
@@ -52,7 +52,7 @@ class Maze(Task):
             object.__setattr__(self, "min_length", max(2, 4 * self.size - 10))
 
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
-        """Random layouts that hold a far pair of cells (`far_pairs`), answered by `shortest_path`."""
+        """Draw random layouts that hold a far pair of cells (`far_pairs`), answered by `shortest_path`."""
         found, batches = [torch.empty(0, self.cells, dtype=torch.long)], 0
         while sum(map(len, found)) < count:
             found.append(far_pairs(random_layouts(BATCH, self.size, rng), self.min_length, rng))
@@ -65,7 +65,7 @@ class Maze(Task):
         return shortest_path(torch.cat(found)[:count]), None
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        """Walls, S and G are given; only the path is predicted."""
+        """Give walls, S and G; only the path is predicted."""
         if regime not in (*self.regimes, "train"):
             raise unknown("regime", regime, (*self.regimes, "train"))
         return (boards != OPEN) & (boards != PATH)
@@ -79,12 +79,12 @@ class Maze(Task):
         return neither | broken & (ends | path & ~reached)
 
     def solutions(self, problem: Problem, cap: int, seconds: float) -> Symbols | None:
-        """None of them where S and G do not even hang together through all free cells; else there are many."""
+        """Return no solution where S and G do not even hang together through all free cells; else there are many."""
         everywhere = torch.where(problem.given, problem.solution, PATH)
         return None if bool(path_valid(everywhere, problem)) else everywhere[:0]
 
     def outcomes(self, tries: Sequence[Symbols], problem: Problem) -> dict[str, Column]:
-        """App. H's 'length' in the first try and in any of them, and how much of the maze is marked."""
+        """Return App. H's 'length' in the first try and in any of them, and how much of the maze is marked."""
         shortest = torch.stack([path_length_optimal(boards, problem) for boards in tries], dim=1)
         return {
             "length": Column.of("rate", shortest[:, 0]),
@@ -115,7 +115,7 @@ class Maze(Task):
         return Problem(problem.solution[:, orders].flatten(0, 1), problem.given[:, orders].flatten(0, 1))
 
     def parse(self, text: str) -> Problem:
-        """Rows joined by '/', or all cells in one run. Cells marked 'o' are the known answer, never clues."""
+        """Read rows joined by '/', or all cells in one run. Cells marked 'o' are the known answer, never clues."""
         line = text.strip("\r\n")  # a space is an open cell
         rows = line.split("/")
         for i, row in enumerate(rows, start=1):
@@ -136,7 +136,7 @@ class Maze(Task):
         return Problem(board, (board != OPEN) & (board != PATH))
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        """Rows joined by '/', with '.' for open cells, so that no line ends in a space."""
+        """Write rows joined by '/', with '.' for open cells, so that no line ends in a space."""
         grids = boards.unflatten(1, (self.size, self.size)).tolist()
         return ["/".join("".join(CHARACTERS[cell] for cell in row) for row in grid) for grid in grids]
 
@@ -151,7 +151,8 @@ class Maze(Task):
 
 
 def random_layouts(count: int, size: int, rng: np.random.Generator) -> Grid:
-    """True where open: walls on 33% to 40% of the cells, all placements alike, as Searchformer draws them.
+    """Draw layouts, True where open: walls on 33% to 40% of the cells, all placements alike, as Searchformer draws
+    them.
 
     Its range is 30% to 50%, but fewer walls leave shortcuts and more cut the maze to pieces.
     """
@@ -162,7 +163,7 @@ def random_layouts(count: int, size: int, rng: np.random.Generator) -> Grid:
 
 
 def far_pairs(layouts: Grid, min_length: int, rng: np.random.Generator) -> Int[Tensor, "found cells"]:
-    """Unanswered mazes from those layouts in which two sweeps find a pair further apart than min_length.
+    """Return unanswered mazes from those layouts in which two sweeps find a pair further apart than min_length.
 
     One end is a cell furthest from a random one, the other any cell that is far enough from it.
     """
@@ -188,7 +189,7 @@ def one_cell(score: Moves, rng: np.random.Generator) -> Grid:
 
 
 def distances(passable: Grid, source: Grid) -> Moves:
-    """Breadth-first moves from the source through passable cells, on all boards at once; -1 without a way."""
+    """Count breadth-first moves from the source through passable cells, on all boards at once; -1 without a way."""
     reached = source
     moves = torch.zeros_like(source, dtype=torch.int16)
     while True:
@@ -228,7 +229,7 @@ def path_cells(boards: Symbols, problem: Problem) -> CellMask:
 
 
 def reached_cells(boards: Symbols, problem: Problem) -> CellMask:
-    """S, and the path cells and G where they hang together with S."""
+    """Return S, and the path cells and G where they hang together with S."""
     start, goal = _clue(problem, START), _clue(problem, GOAL)
     way = path_cells(boards, problem) | start | goal
     return (distances(_grid(way), _grid(start)) >= 0).flatten(1)

@@ -13,7 +13,7 @@ from letgo.tasks.task import Look, clue_range
 
 @dataclass(frozen=True)
 class MnistSudoku(Sudoku):
-    """Sudoku with SRM's three levels, the hard one first."""
+    """Sudokus have SRM's three levels, the hard one first."""
 
     name: str = "mnist-sudoku"
     splits: tuple[str, ...] = ("hard", "medium", "easy")

@@ -27,7 +27,7 @@ Bits = UInt[np.ndarray, "_"]  # one entry per board, of which each row leaves an
 
 @dataclass(frozen=True)
 class Queens(Task):
-    """N queens that do not attack each other, N >= 4 (Table 2: N = 14). The text format reaches N = 26."""
+    """N queens do not attack each other, N >= 4 (Table 2: N = 14). The text format reaches N = 26."""
 
     size: int = 14
     cells: int = field(init=False)
@@ -50,7 +50,7 @@ class Queens(Task):
         return Look("Queens", self.size, self.size, COLUMNS[: self.size], "queens")
 
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
-        """Uniform over all solutions for N <= 14; above, a randomized search that can find each, unevenly."""
+        """Draw uniformly from all solutions for N <= 14; above, a randomized search can find each, unevenly."""
         if self.size <= LISTED:
             boards = _listed(self.size)
             return torch.from_numpy(boards[rng.integers(len(boards), size=count)]).long(), None
@@ -59,19 +59,19 @@ class Queens(Task):
         return torch.from_numpy(np.concatenate([np.empty((0, self.size), dtype=np.int64), *found])), None
 
     def listed(self, split: str) -> UInt8[np.ndarray, "boards n"] | None:
-        """The boards of 'train', 'valid' or 'test', where the task has such a split."""
+        """Return the boards of 'train', 'valid' or 'test', where the task has such a split."""
         return _split(split) if self.size == LISTED else None
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Queens that attack each other."""
+        """Return the queens that attack each other."""
         return attacks(boards).any(2)
 
     def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
-        """Rows whose queens attack each other."""
+        """Return the rows whose queens attack each other."""
         return [(i, j) for i, j in attacks(board)[0].nonzero().tolist() if i < j]
 
     def parse(self, text: str) -> Problem:
-        """N characters, one per row: the letter of the queen's column, or '.' where she is unknown."""
+        """Read N characters, one per row: the letter of the queen's column, or '.' where she is unknown."""
         hint = "; a cell is a row, its letter the column of the queen"
         problem = read_cells(text, self.size, COLUMNS[: self.size], 1, hint)
         given = problem.given
@@ -97,7 +97,7 @@ class Queens(Task):
 
 
 def attacks(boards: Symbols) -> Bool[Tensor, "batch rows rows"]:
-    """Which pairs of rows hold queens on one column or diagonal."""
+    """Return which pairs of rows hold queens on one column or diagonal."""
     row = torch.arange(boards.shape[1], device=boards.device)
     apart = (row.unsqueeze(1) - row).abs()
     across = (boards.unsqueeze(2) - boards.unsqueeze(1)).abs()
@@ -114,7 +114,7 @@ def all_boards(n: int) -> Symbols:
 def train_split(
     n: int = 14, count: int = TRAINING, seed: int = 0
 ) -> tuple[Int[Tensor, "train n"], Int[Tensor, "rest n"]]:
-    """App. D: `count` distinct boards for training, drawn uniformly, and all the rest."""
+    """Split as App. D does: `count` distinct boards for training, drawn uniformly, and all the rest."""
     boards = all_boards(n)
     if not 0 <= count <= len(boards):
         raise LetgoError(f"a split of {count} boards: {n} queens have {len(boards)}; ask for no more")
@@ -135,7 +135,7 @@ def _split(name: str) -> UInt8[np.ndarray, "boards 14"]:
 
 @cache
 def _listed(n: int) -> UInt8[np.ndarray, "solutions n"]:
-    """Breadth first, one row at a time."""
+    """Search breadth first, one row at a time."""
     # A partial board is its columns as digits of base 16, and which columns of the next row it attacks: along
     # files, and along the diagonals that run left and right.
     boards = np.zeros(1, dtype=np.uint64)
@@ -149,7 +149,7 @@ def _listed(n: int) -> UInt8[np.ndarray, "solutions n"]:
 
 
 def _place(column: int, attacked: Bits, boards: Bits, files: Bits, left: Bits, right: Bits) -> tuple[Bits, ...]:
-    """The boards of one level that can take a queen in this column, with her."""
+    """Return the boards of one level that can take a queen in this column, with her."""
     queen, one = np.uint32(1 << column), np.uint32(1)
     free = np.flatnonzero(attacked & queen == 0)
     return (
@@ -161,7 +161,7 @@ def _place(column: int, attacked: Bits, boards: Bits, files: Bits, left: Bits, r
 
 
 def search(n: int, count: int, rng: np.random.Generator) -> Int[np.ndarray, "batch n"]:
-    """Randomized search for any n >= 4: the row with the fewest free squares first."""
+    """Search at random for any n >= 4: the row with the fewest free squares first."""
     row, column = np.indices((n, n))
     files = column[..., None, None] == column
     diagonals = np.abs(row[..., None, None] - row) == np.abs(column[..., None, None] - column)

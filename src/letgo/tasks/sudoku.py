@@ -28,7 +28,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Sudoku(Square):
-    """9x9 as in Table 2; box = 2 and 4 make 4x4 and 16x16 boards, with clue counts in proportion."""
+    """Boards are 9x9 as in Table 2; box = 2 and 4 make 4x4 and 16x16 ones, with clue counts in proportion."""
 
     box: int = 3
     name: str = "sudoku"
@@ -56,21 +56,21 @@ class Sudoku(Square):
         return Look(f"Sudoku {side}x{side}", side, side, letters, box=self.box, example=EXAMPLES.get(self.box))
 
     def sized(self, side: int) -> Sudoku:
-        """A Sudoku of side 9 has boxes of side 3."""
+        """Return a Sudoku of that side; 9 has boxes of side 3."""
         if isqrt(side) ** 2 != side:
             raise LetgoError(f"--size {side}: the side of a Sudoku is a square; choose 4, 9 or 16")
         return replace(self, box=isqrt(side))
 
     def positions(self) -> Int[Tensor, "3 cells"]:
-        """Row, column and box of every cell, for the three position tables of App. E.1."""
+        """Return row, column and box of every cell, for the three position tables of App. E.1."""
         return torch.from_numpy(positions(self.box))
 
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, None]:
-        """Random boards, uniform up to 9x9; with the same seed a smaller count gives the first of them."""
+        """Draw random boards, uniform up to 9x9; with the same seed a smaller count gives the first of them."""
         return torch.from_numpy(random_boards(self.box, count, rng)).long(), None
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        """Random clues; 'minimal' puzzles have one solution, and lose that with any clue."""
+        """Draw random clues; 'minimal' puzzles have one solution, and lose that with any clue."""
         if regime == "minimal":
             return minimal_puzzles(boards, rng).given
         low, high = self.clue_range(regime)
@@ -82,11 +82,11 @@ class Sudoku(Square):
         return clue_range(regime, named, self.cells, (*self.regimes, "minimal", "train"))
 
     def _share(self, clues: int) -> int:
-        """Clues of a 9x9 board, in proportion to this board's cells."""
+        """Scale the clues of a 9x9 board to this board's cells."""
         return round(clues * self.cells / 81)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Cells whose symbol stands twice in their row, column or box."""
+        """Return the cells whose symbol stands twice in their row, column or box."""
         units = torch.from_numpy(units_of_cell(self.box)).to(boards.device)
         entry = (units * self.symbols + boards[:, None, :]).flatten(1)  # which unit holds which symbol
         counts = entry.new_zeros(len(boards), 3 * self.symbols**2).scatter_add_(1, entry, torch.ones_like(entry))
@@ -128,7 +128,7 @@ class Sudoku(Square):
         return "; 4x4 is the model sudoku-mini's" if len(self.cells_of(text)) == 16 else ""
 
     def draw(self, board: Symbols, problem: Problem) -> str:
-        """Clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""
+        """Draw clues in brackets, and stars around changed clues and answers that break a rule: `[5] 3 *5*`."""
         texts = framed(self.format(board, problem)[0], board, problem, self.violations(board, problem))
         bar = "─" * (3 * self.box)
         top, middle, bottom = (
@@ -141,5 +141,5 @@ class Sudoku(Square):
 
 
 def n_symmetries(box: int = 3) -> int:
-    """Transpose, order of bands, stacks and of the lines in each, names of symbols: 2 * 6^8 * 9! for 9x9."""
+    """Count transpose, order of bands, stacks and of the lines in each, names of symbols: 2 * 6^8 * 9! for 9x9."""
     return 2 * factorial(box) ** (2 * (box + 1)) * factorial(box**2)

@@ -31,7 +31,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Triples:
-    """The 280 partitions of nine digits into three triples, each in 6 orders: `6 u + k` is order k of u."""
+    """Triples are the 280 partitions of nine digits, each in 6 orders: `6 u + k` is order k of u."""
 
     sets: Array  # (1680, 3) the triples as bit masks
     partners: Array  # (280, 56, 2) the choices beside u in its first order: triples of the two other boxes
@@ -63,7 +63,7 @@ def _partitions() -> list[tuple[int, ...]]:
 
 
 def _partners(sets: Array) -> Array:
-    """(280, 56, 2): the second box repeats no digit of the first in a row, the third takes what is left."""
+    """Return (280, 56, 2): the second box repeats no digit of the first in a row, the third takes what is left."""
     index = np.zeros((512, 512), np.int64)
     index[sets[:, 0], sets[:, 1]] = np.arange(len(sets))
     first, second = np.nonzero(((sets[::6, None] & sets[None]) == 0).all(axis=2))
@@ -72,7 +72,7 @@ def _partners(sets: Array) -> Array:
 
 
 def random_boards(box: int, count: int, rng: np.random.Generator) -> Array:
-    """(count, n^4) uint8; with the same seed a smaller count gives the first boards of a larger one.
+    """Draw (count, n^4) uint8; with the same seed a smaller count gives the first boards of a larger one.
 
     4x4 and 9x9 boards are exactly uniform. 16x16 boards come from a depth-first search with random choices,
     which can reach every board, but not all with the same odds.
@@ -125,7 +125,7 @@ def _index_of_columns(table: Triples) -> int:
 
 
 def _pick(passing: Array, j: Array) -> tuple[Array, Array]:
-    """Which boards have a j-th passing choice, and which choice that is."""
+    """Return which boards have a j-th passing choice, and which choice that is."""
     some = np.flatnonzero(passing)
     bits = (passing[some, None] >> np.arange(56, dtype=np.uint64)) & np.uint64(1) == 1
     hit = bits & (bits.cumsum(axis=1, dtype=np.int8) == j[some, None] + 1)
@@ -142,7 +142,7 @@ def _fill(rows: Array, columns: Array) -> Array:
 
 
 def _shuffle(boards: Array, rng: np.random.Generator) -> Array:
-    """The draws that `_attempt` left out: digits' names, order of the lines in later bands and stacks."""
+    """Make the draws that `_attempt` left out: digits' names, order of the lines in later bands and stacks."""
     each = np.arange(len(boards))
     digits, lines = _orders(len(boards), 9, rng).astype(np.uint8), []
     for _ in ("rows", "columns"):
@@ -153,5 +153,5 @@ def _shuffle(boards: Array, rng: np.random.Generator) -> Array:
 
 
 def _orders(count: int, length: int, rng: np.random.Generator) -> Array:
-    """Uniform permutations of 0 .. length - 1."""
+    """Draw uniform permutations of 0 .. length - 1."""
     return rng.permuted(np.tile(np.arange(length), (count, 1)), axis=1)

@@ -51,12 +51,12 @@ def count_solutions(problem: Problem, cap: int = 2) -> Counts:
 
 
 def is_unique(problem: Problem) -> PerBoard:
-    """Exactly one solution."""
+    """Say which puzzles have exactly one solution."""
     return count_solutions(problem, cap=2) == 1
 
 
 def solve(problem: Problem) -> tuple[Symbols, PerBoard]:
-    """One solution of every puzzle, and whether there is one; where there is none the board is all 0."""
+    """Return one solution of every puzzle, and whether there is one; where there is none the board is all 0."""
     sets = candidates(problem)
     boards, solved = np.zeros(sets.shape, np.int64), np.zeros(len(sets), bool)
     for part in _parts(len(sets)):
@@ -74,7 +74,7 @@ def all_boards(box: int = 2) -> Symbols:
 
 
 def minimal_puzzles(boards: Symbols, rng: np.random.Generator) -> Problem:
-    """Puzzles with these boards as their only solutions, which a puzzle loses with any of its clues.
+    """Return puzzles with these boards as their only solutions, which a puzzle loses with any of its clues.
 
     Clues go in random order, if the solution stays the only one. A clue that is needed stays needed when
     others go, so one pass is enough.
@@ -101,7 +101,7 @@ def _minimal_masks(boards: Array, rng: np.random.Generator) -> Array:
 
 
 def candidates(problem: Problem) -> Array:
-    """(batch, cells) candidate sets: the clue's bit, or every bit."""
+    """Return (batch, cells) candidate sets: the clue's bit, or every bit."""
     own = np.uint16(1) << problem.solution.cpu().numpy().astype(np.uint16)
     return np.where(problem.given.cpu().numpy(), own, _everything(own.shape[1]))
 
@@ -117,7 +117,7 @@ def _parts(count: int) -> list[slice]:
 def search(
     sets: Array, cap: int, rng: np.random.Generator | None = None, width: int = WIDTH, deadline: float = math.inf
 ) -> tuple[Array, Array]:
-    """Solutions in (batch, cells) candidate sets, at most `cap` for each: owners, ascending, and boards.
+    """Find solutions in (batch, cells) candidate sets, at most `cap` for each: owners, ascending, and boards.
 
     Depth first, `width` nodes at a time. A split tries the lowest candidate first, with an rng a random one. Past the
     `deadline` of the monotonic clock it gives up with a TimeoutError.
@@ -146,7 +146,7 @@ def search(
 
 
 def _propagate(nodes: Array, box: int) -> tuple[Array, Array]:
-    """One step of naked and hidden singles on (cells, nodes), and which nodes may still have a solution."""
+    """Take one step of naked and hidden singles on (cells, nodes); return which nodes may still have a solution too."""
     everything = _everything(len(nodes))
     single = nodes * (nodes & (nodes - 1) == 0)
     in_units, singles = nodes[units(box)], single[units(box)]  # (3 n^2 units, n^2 places, nodes)

@@ -38,7 +38,7 @@ def load_check(place: str) -> str:
 
 @dataclass(frozen=True)
 class Table(Task):
-    """`columns` cells that hold any of `values`; `grid` is how they are laid out, `valid` the check's name."""
+    """`columns` cells hold any of `values`; `grid` is how they are laid out, `valid` the check's name."""
 
     columns: int = 2
     values: Sequence[str] = ("0", "1")
@@ -82,7 +82,7 @@ class Table(Task):
         return bool(self.valid)
 
     def checked_by(self, place: str) -> Table:
-        """The same rows, valid as this function says; none where the one that they name is not loaded."""
+        """Return the same rows, valid as this function says; none where the one that they name is not loaded."""
         place = place or (self.valid if self.valid.rpartition(":")[2] in CHECKS else "")
         return replace(self, valid=place)
 
@@ -128,7 +128,7 @@ class Table(Task):
         return self.values[symbol]
 
     def some_values(self, cell: int) -> str:
-        """The values that a cell may have, or the first few of many."""
+        """Name the values that a cell may have, or the first few of many."""
         own = [self.values[number] for number in self.choices[cell]] if self.choices else self.values
         return ", ".join(own[:8]) + (", ..." if len(own) > 8 else "")
 

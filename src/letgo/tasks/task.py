@@ -22,7 +22,7 @@ from letgo.shapes import CellMask, PerBoard, Symbols
 
 @dataclass(frozen=True)
 class Problem:
-    """A batch of instances. Where `given` is False, `solution` holds the answer if it is known, else 0."""
+    """A Problem is a batch of instances. Where `given` is False, `solution` holds the answer if it is known, else 0."""
 
     solution: Symbols
     given: CellMask
@@ -50,7 +50,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Look:
-    """How the page shows a task: what a board is drawn as, and how its symbols are written."""
+    """A Look is how the page shows a task: what a board is drawn as, and how its symbols are written."""
 
     title: str
     rows: int
@@ -63,7 +63,7 @@ class Look:
 
 
 class Task(ABC):
-    """The rules of one puzzle. `CONTRIBUTING.md` shows a complete one in under 40 lines."""
+    """A Task is the rules of one puzzle. `CONTRIBUTING.md` shows a complete one in under 40 lines."""
 
     name: str
     cells: int  # m of Table 2
@@ -77,7 +77,7 @@ class Task(ABC):
 
     @property
     def usual_clues(self) -> int | None:
-        """The number of Table 2, where a regime may also be a number of clues."""
+        """Return the number of Table 2, where a regime may also be a number of clues."""
         return None
 
     @property
@@ -86,14 +86,14 @@ class Task(ABC):
         return True
 
     def checked_by(self, place: str) -> Task:
-        """The task with a user's function for its rules, which one that has rules of its own refuses."""
+        """Return the task with a user's function for its rules, which one that has rules of its own refuses."""
         if place:
             raise LetgoError(f"--valid is for tables; {self.name} has rules of its own")
         return self
 
     @abstractmethod
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Cells that take part in a broken rule, on boards of legal symbols."""
+        """Return the cells that take part in a broken rule, on boards of legal symbols."""
 
     @abstractmethod
     def parse(self, text: str) -> Problem:
@@ -101,21 +101,21 @@ class Task(ABC):
 
     @abstractmethod
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        """One line of text per board, the form that `parse` reads."""
+        """Write one line of text per board, the form that `parse` reads."""
 
     def format_clues(self, problem: Problem) -> list[str]:
-        """The puzzles themselves, without their answers: by default '.' for a blank, of one character per cell."""
+        """Write the puzzles without their answers: by default '.' for a blank, of one character per cell."""
         rows = zip(self.format(problem.solution, problem), problem.given.tolist(), strict=True)
         return ["".join(c if clue else "." for c, clue in zip(*row, strict=True)) for row in rows]
 
     # A task that draws its own instances has these two; all others come from files.
 
     def solved(self, count: int, rng: np.random.Generator) -> tuple[Symbols, Tensor | None]:
-        """Random solved instances and, where the task has one, their context."""
+        """Draw random solved instances and, where the task has one, their context."""
         raise LetgoError(f"{self.name} draws no instances of its own; give --data FILE")
 
     def masks(self, boards: Symbols, regime: str, rng: np.random.Generator) -> CellMask:
-        """Clues by a regime of Table 2, or 'train'; here random ones, of which `usual_clues` are usual."""
+        """Draw clues by a regime of Table 2, or 'train'; here random ones, of which `usual_clues` are usual."""
         if self.usual_clues is not None:
             named = {"random": (self.usual_clues, self.usual_clues), "gen": (0, 0)}
             low, high = clue_range(regime, named, self.cells, (*named, "train"))
@@ -129,15 +129,15 @@ class Task(ABC):
     # What follows has a default that most tasks keep.
 
     def positions(self) -> Int[Tensor, "tables cells"]:
-        """One row per position table of the network (App. E.1); by default every cell has an entry of its own."""
+        """Return one row per position table of the network (App. E.1); by default every cell has its own entry."""
         return torch.arange(self.cells)[None]
 
     def validate(self, boards: Symbols, problem: Problem) -> PerBoard:
-        """Every rule holds and every clue is kept."""
+        """Say of which boards every rule holds and every clue is kept."""
         return ~self.violations(boards, problem).any(dim=1)
 
     def violations(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Cells that break a rule, changed clues, and codes that are no symbol at all."""
+        """Return the cells that break a rule, changed clues, and codes that are no symbol at all."""
         legal = (boards >= 0) & (boards < self.symbols)
         broken = self.broken(boards.clamp(0, self.symbols - 1), problem)
         return broken | changed_clues(boards, problem) | ~legal
@@ -147,7 +147,7 @@ class Task(ABC):
         return self.format(board, problem)[0]
 
     def without_comment(self, line: str) -> str:
-        """The puzzle in one line of a puzzle file; here a comment starts with '#' and runs to the end of its line."""
+        """Return the puzzle in a line of a puzzle file; here a comment starts with '#' and runs to the line's end."""
         return line.partition("#")[0].strip()
 
     def cells_of(self, line: str) -> str:
@@ -171,11 +171,11 @@ class Task(ABC):
         return {}
 
     def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
-        """Pairs of cells of one board (a batch of 1) that break a rule together, where the rules speak of pairs."""
+        """Return pairs of cells of one board (a batch of 1) that break a rule together, if the rules speak of pairs."""
         return []
 
     def solutions(self, problem: Problem, cap: int, seconds: float) -> Symbols | None:
-        """At most `cap` solutions of one puzzle (a batch of 1); None where no exact search ends in time.
+        """Return at most `cap` solutions of one puzzle (a batch of 1); None where no exact search ends in time.
 
         It is asked to describe a puzzle, and never by a sampler.
         """
@@ -196,7 +196,7 @@ class Task(ABC):
         return Look(self.name.capitalize(), rows, columns, letters, separator=separator)
 
     def _letters(self) -> tuple[list[str], str]:
-        """How each symbol is written and what stands between two, found by writing boards of one symbol alone."""
+        """Return how each symbol is written and what stands between two, found by writing boards of one symbol."""
         boards = torch.arange(self.symbols)[:, None].expand(-1, self.cells)
         lines = self.format(boards, Problem(boards, torch.zeros_like(boards, dtype=torch.bool)))
         if all(len(line) == self.cells for line in lines):
@@ -226,7 +226,7 @@ def changed_clues(boards: Symbols, problem: Problem) -> CellMask:
 
 
 def clue_range(regime: str, named: dict[str, tuple[int, int]], cells: int, names: Sequence[str]) -> tuple[int, int]:
-    """The fewest and the most clues of a regime (Table 2): a name, a count, or 'train'; `names` are for the error."""
+    """Return the fewest and the most clues of a regime: a name of Table 2, a count, 'train'. Errors say `names`."""
     if regime in named:
         return named[regime]
     if regime == "train":
@@ -237,7 +237,7 @@ def clue_range(regime: str, named: dict[str, tuple[int, int]], cells: int, names
 
 
 def random_masks(count: int, cells: int, low: int, high: int, rng: np.random.Generator) -> CellMask:
-    """k ~ U{low..high} randomly placed clues per board (Table 2)."""
+    """Draw k ~ U{low..high} randomly placed clues per board (Table 2)."""
     clues = rng.integers(low, high, size=(count, 1), endpoint=True)
     rank = rng.random((count, cells)).argsort(axis=1).argsort(axis=1)
     return torch.from_numpy(rank < clues)

@@ -21,7 +21,8 @@ BORDER = re.compile(r"[-+|=\s─━═│┃║┌┬┐├┼┤└┴┘╔╦
 
 
 def bare_cells(text: str, cells: int) -> str:
-    """The cells of a puzzle as people write it, in one line or several, without borders and what stands between them.
+    """Return the cells of a puzzle as people write it, in one line or several, without borders and what stands between
+    them.
 
     Whitespace, commas and bars separate and are never blanks; a line of only `-+|=` is a border, unless it is a whole
     board of blanks.
@@ -32,7 +33,7 @@ def bare_cells(text: str, cells: int) -> str:
 
 
 def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = "") -> Problem:
-    """Reads one puzzle, row by row: a symbol's letter, or one of BLANKS for a blank."""
+    """Read one puzzle, row by row: a symbol's letter, or one of BLANKS for a blank."""
     line = bare_cells(text, cells)
     if len(line) != cells:
         raise LetgoError(f"expected {cells} cells, got {len(line)}; one puzzle per line, '.' for a blank{hint}")
@@ -59,7 +60,7 @@ def place(cell: int, columns: int) -> str:
 
 
 def refuse_clashes(problem: Problem, units: Iterable[np.ndarray], columns: int) -> None:
-    """Refuses two clues of one symbol in a row, column or box; `units` says which of each a cell lies in."""
+    """Refuse two clues of one symbol in a row, column or box; `units` says which of each a cell lies in."""
     board, clues = problem.solution[0].tolist(), problem.given[0].nonzero().flatten().tolist()
     for kind, unit_of in zip(("row", "column", "box"), units, strict=False):
         lines, seen = unit_of.tolist(), dict[tuple[int, int], int]()
@@ -75,14 +76,14 @@ def refuse_clashes(problem: Problem, units: Iterable[np.ndarray], columns: int) 
 
 
 def same_symbols(board: Symbols, units: np.ndarray) -> list[tuple[int, int]]:
-    """Pairs of cells (batch of 1) with one symbol and a unit in common; `units` is (kinds of unit, cells)."""
+    """Return pairs of cells (batch of 1) with one symbol and a unit in common; `units` is (kinds of unit, cells)."""
     symbols = board[0].numpy()
     together = (units[:, :, None] == units[:, None, :]).any(0) & (symbols[:, None] == symbols[None, :])
     return [(int(i), int(j)) for i, j in np.argwhere(np.triu(together, 1))]
 
 
 def framed(letters: str, board: Symbols, problem: Problem, broken: CellMask) -> list[str]:
-    """Returns the drawn cells (batch of 1): clues in brackets, stars around what breaks a rule, as in `[5] 3 *5*`."""
+    """Return the drawn cells (batch of 1): clues in brackets, stars around what breaks a rule, as in `[5] 3 *5*`."""
     clues = problem.given & (board == problem.solution)
     marks = zip(clues[0].tolist(), broken[0].tolist(), strict=True)
     frames = ["[]" if clue else "**" if wrong else "  " for clue, wrong in marks]
@@ -90,12 +91,12 @@ def framed(letters: str, board: Symbols, problem: Problem, broken: CellMask) -> 
 
 
 class Square(Task):
-    """A square of symbols, none of which may stand twice in a row, a column or another unit."""
+    """It is a square of symbols, none of which may stand twice in a row, a column or another unit."""
 
     @property
     @abstractmethod
     def units(self) -> np.ndarray:
-        """For each kind of unit (row, column, box) the one that a cell lies in."""
+        """Return for each kind of unit (row, column, box) the one that a cell lies in."""
 
     @property
     def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -105,11 +106,11 @@ class Square(Task):
         return bare_cells(line, self.cells)
 
     def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
-        """Pairs of equal symbols in one unit."""
+        """Return the pairs of equal symbols in one unit."""
         return same_symbols(board, self.units)
 
     def parse(self, text: str) -> Problem:
-        """One character per cell, row by row: a symbol, or one of `. 0 _ * - x` for a blank; in one line or several."""
+        """Read one character per cell: a symbol, or one of `. 0 _ * - x` for a blank; in one line or several."""
         problem = read_cells(text, self.cells, ALPHABET[: self.symbols], self.symbols, self.hint(text))
         refuse_clashes(problem, self.units, self.symbols)
         return problem

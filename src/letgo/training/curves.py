@@ -30,7 +30,7 @@ def write_csv(folder: Path) -> Path:
 
 
 def tensorboard_log() -> Callable[[Run, int, dict[str, float]], None]:
-    """A hook for `letgo.train(on_log=...)` that writes RUN/tensorboard."""
+    """Return a hook for `letgo.train(on_log=...)` that writes RUN/tensorboard."""
     try:
         from torch.utils.tensorboard import SummaryWriter  # pyright: ignore[reportPrivateImportUsage]
     except ImportError:

@@ -28,7 +28,7 @@ def random_clues(batch: int, cells: int, device: torch.device) -> CellMask:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Solved instances resident on the device, one byte per cell. Without `given`, clues are drawn at random."""
+    """Solved instances stay on the device, one byte per cell. Without `given`, clues are drawn at random."""
 
     boards: Tensor
     given: Tensor | None
@@ -67,7 +67,7 @@ class TrainingData:
 
 
 def compact(context: Tensor) -> Tensor:
-    """The context as bytes, where they hold it exactly: adjacencies are 0/1 floats."""
+    """Return the context as bytes, where they hold it exactly: adjacencies are 0/1 floats."""
     small = context.clamp(0, 255).to(torch.uint8)
     return small if torch.equal(small.to(context.dtype), context) else context
 

@@ -31,7 +31,7 @@ Problems = Problem | Sequence[Problem]  # one set of instances for all models, o
 
 @dataclass(frozen=True)
 class Options:
-    """What happens beside the steps; none of it changes what is learned."""
+    """Options say what happens beside the steps; none of it changes what is learned."""
 
     max_seconds: float | None = None
     keep: Sequence[int] = KEEP
@@ -46,8 +46,8 @@ class Options:
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Ctrl-C, SIGTERM and a terminal that hangs up end the loop after the current step; the list then holds the signal.
-    A second one ends all."""
+    """Let Ctrl-C, SIGTERM and a terminal that hangs up end the loop after the current step; the list then holds the
+    signal. A second one ends all."""
     caught: list[int] = []
     numbers, hangup = [signal.SIGINT, signal.SIGTERM], getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # as `nohup` has it
@@ -129,7 +129,7 @@ def _trainer(config: Config, data: TrainingData, options: Options, runs: Sequenc
 
 
 class Loop:
-    """Steps, with what happens between them: logging, keeping, saving, stopping."""
+    """A Loop takes steps, with what happens between them: logging, keeping, saving, stopping."""
 
     def __init__(self, trainer: Trainer, runs: Sequence[Run], options: Options, begun: float):
         self.trainer, self.options, self.begun, self.team = trainer, options, begun, options.team

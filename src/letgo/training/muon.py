@@ -40,7 +40,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Piece:
-    """Weights that lie together in a row: a matrix of `shape`, or (no shape) anything else."""
+    """A Piece is weights that lie together in a row: a matrix of `shape`, or (no shape) anything else."""
 
     start: int
     size: int
@@ -52,7 +52,7 @@ class Piece:
 
 
 def pieces(shapes: Mapping[str, torch.Size]) -> list[Piece]:
-    """Queries, keys and values are three matrices: each is made orthogonal by itself."""
+    """Return the pieces; queries, keys and values are three matrices: each is made orthogonal by itself."""
     row, start = [], 0
     for name, shape in shapes.items():
         size = shape.numel()

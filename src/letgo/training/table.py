@@ -31,7 +31,7 @@ MEASURED = 200  # held-out rows of the report
 
 
 def table_config(data: str, grid: tuple[int, ...] = (), valid: str = "", **changes: Any) -> Config:
-    """A configuration that suits the rows of a file; `letgo.train(table_config(FILE), out=..., data=FILE)`.
+    """Return a configuration that suits the rows of a file; `letgo.train(table_config(FILE), out=..., data=FILE)`.
 
     `valid` is a function by its place, FILE.py:FUNCTION, that was loaded before (`letgo.tasks.table.load_check`).
     """
@@ -49,7 +49,7 @@ def table_config(data: str, grid: tuple[int, ...] = (), valid: str = "", **chang
 
 
 def remarks(data: str, task: Task) -> list[str]:
-    """What there is in the file, and what one may want to change before training on it."""
+    """Return what there is in the file, and what one may want to change before training on it."""
     look = Look.at(data)
     some = ", ".join(look.values[:6]) + (", ..." if len(look.values) > 6 else "")
     rows = f"{look.rows:,} row{'s' * (look.rows != 1)}"
@@ -128,7 +128,7 @@ def _by_chance(source: TableRows, problem: Problem, seed: int) -> torch.Tensor:
 
 
 def report_lines(report: dict[str, Any], valid: str) -> list[str]:
-    """The report for a reader."""
+    """Write the report for a reader."""
 
     def share(part: str, score: str) -> str:
         found = report[part][score]

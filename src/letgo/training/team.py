@@ -48,7 +48,7 @@ def _leave() -> None:
 
 @dataclass(frozen=True)
 class Team:
-    """This process among those that train together; by default it is alone. The first one alone writes and speaks."""
+    """A Team is this process among those that train together, by default alone. The first one writes and speaks."""
 
     rank: int = 0
     size: int = 1

@@ -142,7 +142,7 @@ def train(
 def _with_digits(
     config: Config, digits: str | None, folder: Path, say: Callable[[str], None]
 ) -> tuple[Config, dict[str, bytes]]:
-    """Where symbols are images of digits, return the configuration that names their source, and their files."""
+    """Return the configuration that names the source of digits, where symbols are images of them, and their files."""
     prepare = getattr(config.build_codec(), "prepare", None)
     if prepare is None:
         if digits is not None:
@@ -163,7 +163,7 @@ def _instances(
 
 
 def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, count: int | None, command: str) -> str:
-    """Euler on validation instances, as the paper picks checkpoints, decides between EMA and raw weights."""
+    """Let Euler on validation instances, as the paper picks checkpoints, decide between EMA and raw weights."""
     config, count = run.config, count or (512 if device.type == "cuda" else 64)
     source = source_of(config.build_task(), None if isinstance(data, Problem) else data)
     doing(f"choosing between averaged and raw weights by {count} validation instances")
@@ -188,7 +188,7 @@ def _choose_weights(run: Run, data: str | Problem | None, device: torch.device, 
 def _choose_by_likelihood(
     run: Run, candidates: list[tuple[int, str]], build: Callable[[nn.Module], Solver], problem: Problem, command: str
 ) -> str:
-    """Where no rule tells a wrong board, the weights are kept that believe most in rows which no training saw."""
+    """Keep the weights that believe most in rows which no training saw, where no rule tells a wrong board."""
     cells, scores = int((~problem.given).sum()), {}
     for step, kind in candidates:
         likelihood = build(run.network(step, kind)).self_likelihood(problem.solution, problem)

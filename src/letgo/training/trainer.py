@@ -38,7 +38,7 @@ WARM_STEPS = 16  # ordinary steps before one is captured: by then every kernel i
 
 @dataclass(frozen=True)
 class Recipe:
-    """How weights are optimised; the fields are those of `Config`. One model is trained for each seed."""
+    """A Recipe says how weights are optimised; the fields are those of `Config`. One model is trained for each seed."""
 
     batch: int = 256
     steps: int = 2_000_000
@@ -64,7 +64,7 @@ class Recipe:
         return rate
 
     def ema_weight(self, step: int) -> float:
-        """The average moves this far at this update: its horizon is at most a tenth of the steps so far."""
+        """Return how far the average moves at this update: its horizon is at most a tenth of the steps so far."""
         horizon = min(1 / (1 - self.ema), max(step, 1) / 10) if self.ema < 1 else max(step, 1) / 10
         return min(1.0, EMA_EVERY / horizon)
 
@@ -136,7 +136,8 @@ def uses_fused_blocks(network: nn.Module, precision: str, device: torch.device, 
 
 
 class Trainer:
-    """Weights, optimiser and average of a run, or of several that differ in their seed. `step()` is a step of each.
+    """A Trainer has weights, optimiser and average of a run, or of several that differ in their seed. `step()` is a
+    step of each.
 
     Weights, average and Adam's moments are matrices with one row per model, see `pack`.
     """

@@ -31,7 +31,7 @@ export const post = async (path, body, signal) => (await reach(path, posted(body
 export async function* stream(path, body, signal) {
   const response = await reach(path, posted(body, signal));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "", finished = false;
+  let text = "";
   try {
     while (true) {
       const { value, done } = await reader.read();
@@ -44,8 +44,8 @@ export async function* stream(path, body, signal) {
         if (!name) continue; // a heartbeat
         const data = JSON.parse(/^data: (.*)$/m.exec(part)[1]);
         if (name === "error") throw new Error(data.detail);
-        if (name === "done") finished = true;
         yield [name, data];
+        if (name === "done") return; // however late the connection closes
       }
     }
   } catch (error) {
@@ -54,5 +54,5 @@ export async function* stream(path, body, signal) {
   } finally {
     reader.cancel().catch(() => {});
   }
-  if (!finished) throw new Error("The connection ended early. Press Run to start again.");
+  throw new Error("The connection ended early. Press Run to start again.");
 }

@@ -243,7 +243,7 @@ async function start() {
       if (name === "frame") follows(run, data.side);
     }
     if (state.run !== run) return;
-    if (page.arrived !== run) speak("Sampling has ended."); // else the boards were named already
+    speak("Sampling has ended.");
     player.end();
     if (CALM.matches) player.seek(run.steps);
     renderRun();
