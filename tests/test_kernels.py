@@ -264,6 +264,8 @@ def test_em_decay_is_em_with_the_sigma_of_its_time(path: GaussianPath, t: float,
     end = EulerMaruyama(7.0 * min(1.0, s / 0.3))(step)  # at s = 0 no noise is left
     assert_close(late.center, end.center)
     assert_close(late.scale, end.scale)
+    assert torch.equal(EulerMaruyama(7.0, 0.7, sigma_ahead=9.0)(some_step(path, 0.1, 0.0)).scale, at(0))  # never below
+    assert_close(EulerMaruyama(7.0, 0.7, sigma_ahead=1.0).sigma_at(at(t)), EM_DECAY.sigma_at(at(t)))  # of no step
 
 
 @pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)
@@ -505,6 +507,10 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
     assert (heun_twice.calls, Sampler("ddpm", 5).calls) == (10, 5)
     assert heun_twice.settings == {"variance": 0.5, "ahead": 2.0, "soft_until": 0.3}
     assert heun_twice.lead == 2 / 5
+    late = {"sigma": 1.0, "tau_start": 0.7}
+    assert [Sampler("em-decay", **late, sigma_ahead=ahead).settings for ahead in (0.0, 0.5)] == [
+        late | {"sigma_ahead": ahead} for ahead in (0.0, 0.5)
+    ]
     assert Sampler("em-decay", sigma=7.0, tau_start=0.0).settings == {"sigma": 7.0, "tau_start": 0.0}
     assert Sampler().settings == {}
 
@@ -519,6 +525,8 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
         ("em", {"sigma": math.inf}, "sigma must be >= 0"),
         ("em-decay", {"sigma": 1.0, "tau_start": -0.5}, r"tau_start in \[0, 1\]"),
         ("em-decay", {"sigma": 1.0, "tau_start": 1.5}, r"tau_start in \[0, 1\]"),
+        ("em-decay", {"sigma": 1.0, "tau_start": 0.5, "sigma_ahead": -0.5}, "sigma_ahead must be >= 0"),
+        ("em-decay", {"sigma": 1.0, "tau_start": 0.5, "sigma_ahead": math.inf}, "sigma_ahead must be >= 0"),
         ("ddpm", {"variance": -1.0}, "variance must be >= 0"),
         ("ddpm", {"variance": math.nan}, "variance must be >= 0"),
         ("ddpm", {"ahead": -1.0}, "ahead must be >= 0"),

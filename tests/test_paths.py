@@ -125,8 +125,22 @@ def test_a_table_keeps_its_noise_in_single_precision_where_there_is_little() -> 
     assert_close(TablePath(products).beta(t).flatten().double(), (1 - products).sqrt(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("twice", [1e-30, 1e-29])
+def test_a_table_may_not_stay_where_single_precision_has_something_lower(twice: float) -> None:
+    with pytest.raises(LetgoError, match="must be one row of numbers that fall"):
+        TablePath([0.9, twice, twice])
+
+
 def test_flow_matching_networks_count_time_in_thousandths() -> None:
     assert LinearPath().timestep(at(0.25)).tolist() == [250.0]
+    assert LinearPath().timestep(0.5).tolist() == [500.0]
+
+
+def test_other_networks_are_told_the_nearest_of_a_thousand_training_steps() -> None:
+    """Step i is at t = (i + 1) / 1000; before the first there is none."""
+    times = torch.tensor([0.0, 0.0004, 0.0016, 0.25, 0.9996, 1.0]).view(-1, 1, 1)
+    assert CosinePath().timestep(times).tolist() == [0, 0, 1, 249, 999, 999]
+    assert CosinePath().timestep(0.5).tolist() == [499]
 
 
 def test_without_noise_there_is_none_to_find_and_nothing_to_learn_from_it(path: GaussianPath) -> None:

@@ -19,7 +19,18 @@ from letgo.paths import CosinePath, GaussianPath
 from letgo.pinning import Clues
 from letgo.rng import KERNEL, PIN, START, Noise
 from letgo.samplers import Sampler
-from letgo.sampling import Snapshot, Walk, ahead_of, belief, check_proposal, refuse_nan, trajectory, uniform_grid
+from letgo.sampling import (
+    Snapshot,
+    Walk,
+    advance,
+    ahead_of,
+    belief,
+    check_proposal,
+    joined,
+    refuse_nan,
+    trajectory,
+    uniform_grid,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -142,6 +153,35 @@ def test_some_of_the_boards_go_on_from_any_step_as_if_they_had_never_stopped(den
         assert torch.equal(ours.x0_hat, theirs.x0_hat[rows])
 
 
+def test_boards_of_one_batch_take_the_step_that_each_of_them_is_at() -> None:
+    """They have steps of their own: what each makes of it is what it makes of it alone."""
+    clues, noise, path, grid = some_clues(3, 0.5), Noise.first(0, 3), CosinePath(), uniform_grid(6)
+    walk = Walk(torch.randn(3, *SHAPE), torch.arange(3.0), torch.tensor([4, 0, 5]))
+    whole, x0_hat = advance(remembering, path, ddpm, grid, clues, noise, walk)
+    assert torch.as_tensor(whole.done).tolist() == [5, 1, 6]
+    for i, done in enumerate((4, 0, 5)):
+        row, last_but = slice(i, i + 1), Walk(walk.x[i : i + 1], torch.tensor([float(i)]), done)
+        alone, proposal = advance(remembering, path, ddpm, grid, clues[row], noise[row], last_but)
+        assert torch.equal(whole.x[row], alone.x)
+        assert torch.equal(x0_hat[row], proposal)
+        assert torch.equal(torch.as_tensor(whole.memory)[row], torch.as_tensor(alone.memory))
+
+
+def test_walks_are_joined_in_order_and_one_without_memory_remembers_zeros() -> None:
+    x, memory, zeros = torch.randn(5, *SHAPE), torch.randn(2, 4, 3), torch.zeros(2, 4, 3)
+    first, second = Walk(x[:2], memory, torch.tensor([7, 3])), Walk(x[2:3], done=torch.tensor([0]))
+    third = Walk(x[3:], done=torch.tensor([2, 2]))
+    for walks, remembered in (
+        ([first, second, third], [memory, zeros[:1], zeros]),
+        ([second, first, third], [zeros[:1], memory, zeros]),
+    ):
+        whole = joined(walks)
+        assert torch.equal(whole.x, torch.cat([walk.x for walk in walks]))
+        assert torch.equal(torch.as_tensor(whole.memory), torch.cat(remembered))
+        assert torch.equal(torch.as_tensor(whole.done), torch.cat([torch.as_tensor(walk.done) for walk in walks]))
+    assert joined([second, third]).memory is None
+
+
 def test_a_snapshot_and_a_walk_cannot_be_changed_under_ones_hands() -> None:
     snapshot = next(trajectory(Recorder(), CosinePath(), ddpm, uniform_grid(2), some_clues(2), Noise.first(0, 2)))
     for value in (snapshot, snapshot.walk):
@@ -261,6 +301,19 @@ def test_an_implausible_answer_is_told_once_with_its_step() -> None:
             pass
     assert len(told) == 1
     assert str(told[0].message).startswith("x0_hat reaches 1,234 at step 3, where alpha is 0.71: no data")
+
+
+def test_of_several_boards_the_one_with_the_largest_entry_is_told_by_its_own_step() -> None:
+    x0_hat = torch.zeros(3, 2, 2)
+    x0_hat[0, 1, 1], x0_hat[1, 0, 0], x0_hat[2, 0, 1] = 300.0, -900.0, 500.0
+    walk = Walk(torch.zeros(3, 2, 2), done=torch.tensor([3, 2, 0]))
+    with pytest.warns(UserWarning, match=r"reaches 900 at step 3, where alpha is 0\.71: "):
+        assert check_proposal(CosinePath(), uniform_grid(4), walk, x0_hat)
+
+
+def test_what_is_infinite_from_a_state_that_is_no_number_is_no_size_to_tell() -> None:
+    walk = Walk(torch.full((1, 1, 2), math.nan), done=1)
+    assert not check_proposal(CosinePath(), uniform_grid(4), walk, torch.full((1, 1, 2), math.inf))
 
 
 def test_implausible_is_more_than_a_hundred_from_a_state_that_is_not() -> None:

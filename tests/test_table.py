@@ -121,6 +121,7 @@ def test_a_check_of_ones_own_says_what_is_valid_and_a_run_folder_does_not_run_it
         ("a\nb\n", "one value per row; expected several, with commas between them"),
         ('a,b\n"b\nc",d\n', "row 1, column 1 'a': 'b\\nc' holds a line break; write it otherwise"),
         ("a,b\n\udce9,b\n", "row 2, column 1: '\ufffd' is not UTF-8; save the file as text in UTF-8"),
+        ("a,b,c\nd,e\n", "t.csv: a header of 3 names, and rows of 2 values"),
         ("PK\3\4\n", "not text; save a spreadsheet as .csv"),
         (f"quizzes,solutions\n{'0' * 81},{'1' * 81}\n", "hold whole Sudokus; learn from them by `letgo train sudoku"),
     ],
@@ -163,6 +164,8 @@ def test_what_one_should_know_before_training_is_found(tmp_path: Path):
         ("p.csv", "red,blue,.\n", [[1, 1, 0]]),
         ("p.csv", "red,pink,.\n", "p.csv, row 1, column 2 'right': 'pink' was never seen in training; expected one of"),
         ("p.csv", "left,right,end\nred,blue\n", "p.csv, row 1: 2 values; this table has 3"),
+        ("p.csv", "left,right,end\n", "p.csv: no rows in it"),
+        ("p.csv", "left,right\nred,blue,pink\n", "p.csv: a header of 2 names, and rows of 3 values"),
     ],
 )
 def test_partial_rows_have_blanks_and_no_symbols_that_were_never_seen(
@@ -209,6 +212,30 @@ def test_columns_of_their_own_words_have_few_codes_and_columns_alike_one_for_eac
     (tmp_path / "alike.txt").write_text("".join(f"{a}{b}\n" for a in "abcde" for b in "abcde"))
     alike = table_config(str(tmp_path / "alike.txt"))
     assert (alike.codec, alike.build_task()) == ("one-hot", table_of(tmp_path / "alike.txt"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"names": [{}, "b", "c"]}, "task_options: names.0 is dict; expected text"),
+        ({"names": "abc"}, "task_options: names is 'abc'; expected a list"),
+        ({"names": ["a"]}, "names: 1 of 3 columns"),
+        ({"grid": [0.5, 6]}, "task_options: grid.0 is 0.5; expected a whole number"),
+        ({"grid": [-1, -3]}, "--grid -1x-3: a row has 3 cells"),
+        ({"values": [1, 2]}, "task_options: values.0 is 1; expected text"),
+        ({"choices": [[0], [True], [1]]}, "task_options: choices.1.0 is True; expected a whole number"),
+        ({"choices": [[0], [], [1]]}, "choices: expected numbers of values for each of 3 columns"),
+        ({"columns": [[0, 1], [0, 2]]}, "codec_options: 2 columns, for boards of 3 cells"),
+        ({"columns": [[0, 1.5]] * 3}, "codec_options: columns.0.1 is 1.5; expected a whole number"),
+        ({"columns": [[0, 2**70]] * 3}, "columns: expected symbols from 0 to 5 in each, or -1"),
+        ({"columns": [[0], [], [1]]}, "columns: expected symbols from 0 to 5 in each, or -1"),
+    ],
+)
+def test_a_tables_configuration_is_refused_by_its_option(file: Path, options: dict[str, Any], says: str):
+    config = table_config(str(file))
+    kind = "codec_options" if "columns" in options else "task_options"
+    config = replace(config, **{kind: {**getattr(config, kind), **options}})
+    assert says in fault(config.build_codec)
 
 
 def test_the_codes_of_a_table_are_few_and_tell_every_column_its_values():

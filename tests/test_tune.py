@@ -15,6 +15,7 @@ from letgo import tune as tuning
 from letgo.cli import main
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
+from letgo.rng import Noise
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
@@ -31,6 +32,7 @@ from letgo.tune import (
     sure_early,
     together,
     tune,
+    walked,
 )
 
 FAST = ["--batch", "4", "--boards", "20", "--validate", "0", "--device", "cpu", "--quiet"]
@@ -294,6 +296,26 @@ def test_there_is_no_mark_where_right_and_wrong_overlap_or_are_too_few(monkeypat
     for right, wrong in ((19, 40), (40, 19)):
         with pytest.raises(LetgoError, match=f"{right} right and {wrong} wrong boards are too few .*20 of each"):
             Judged(monkeypatch, [-1.0] * right, [-2.0] * wrong).find()
+
+
+@pytest.mark.fast
+def test_what_is_seen_on_the_way_is_what_each_puzzle_walked_alone_shows() -> None:
+    """The likelihood of a proposal's board is that of its open cells under the next proposal."""
+    solver = load("sudoku-mini", "cpu", precision="fp32")
+    problem, sampler = source_of(solver.task).draw("valid", None, 3, 0), solver.sampler("tweedie", 9)
+    for numbers in (None, torch.tensor([7, 2**40, 0])):
+        known = Problem(problem.solution, problem.given, None, numbers)
+        last, asked, right = walked(solver, known, sampler, 6, batch=2)
+        for i, number in enumerate(range(3) if numbers is None else numbers.tolist()):
+            one, noise = problem[i : i + 1], Noise(6, torch.tensor([number]), torch.tensor([0]))
+            shots = list(solver.sample_engine.walk(sampler, solver.clues(one), noise))
+            boards = [solver.read(shot.x0_hat, one)[0] for shot in shots]
+            chances = [shot.x0_hat[0].gather(1, board[:, None]) for shot, board in zip(shots[1:], boards, strict=False)]
+            likely = [chance[~one.given[0]].clamp(1e-4, 1).log().sum() for chance in chances]
+            torch.testing.assert_close(asked[i], torch.stack(likely), rtol=1e-4, atol=1e-5)
+            assert right[i].tolist() == [bool(solver.task.validate(board[None], one)) for board in boards[:-1]]
+            assert torch.equal(last[i], solver.read(shots[-1].x, one)[0])
+        assert 0 < right.sum() < right.numel()
 
 
 @pytest.mark.fast

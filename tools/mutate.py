@@ -7,6 +7,7 @@ Prints what survives as a diff, then the score of each module. Nothing on the di
 the changed source in place of the file's. Left out: changes of annotations alone, and operators but the nearest.
 With `--noticed FILE` what a test has noticed is written there and not tried again, so that a run that was stopped goes
 on, and new tests are tried on survivors alone. A test that is weakened or removed asks for a new file.
+With `--since COMMIT` only lines are changed that differ from that commit, to bring a score up to date.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import hashlib
 import importlib.machinery
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +74,12 @@ def mutants(source: str) -> Iterator[str]:
                 yield changed
 
 
+def differing(before: str, after: str) -> set[int]:
+    """The numbers of the lines of `after` that are not so in `before`, or where lines of it are gone."""
+    blocks = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
+    return {line for kind, _, _, start, end in blocks if kind != "equal" for line in range(start, max(end, start + 1))}
+
+
 class QuickFirst:
     """Tests marked as fast come first: the first that fails ends the run."""
 
@@ -110,6 +118,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="+", choices=[*TESTS], metavar="MODULE", help=", ".join(TESTS))
     parser.add_argument("--seconds", type=int, default=300, help="a test run that takes longer has noticed something")
     parser.add_argument("--part", default="0/1", help="I/N: every Nth mutant, from the Ith")
+    parser.add_argument("--since", metavar="COMMIT", help="change only lines that are not as they were then")
     parser.add_argument("--noticed", type=Path, help="a file of what has been noticed, read and added to")
     options = parser.parse_args()
     known = set(options.noticed.read_text().split()) if options.noticed and options.noticed.exists() else set()
@@ -127,8 +136,12 @@ def main() -> None:
         source, noticed, survived = file.read_text(), 0, 0
         if notices(file, source, tests, options.seconds):
             sys.exit(f"the tests of {module} fail without any change; run them alone")
+        new = None
+        if options.since:
+            old = ["git", "show", f"{options.since}:src/letgo/{module}.py"]
+            new = differing(subprocess.run(old, cwd=root, check=True, capture_output=True, text=True).stdout, source)
         for number, changed in enumerate(mutants(source)):
-            if number % parts != part:
+            if number % parts != part or (new is not None and not new & differing(changed, source)):
                 continue
             key = hashlib.sha256(f"{module}\n{changed}".encode()).hexdigest()
             if key in known or notices(file, changed, tests, options.seconds):

@@ -56,13 +56,13 @@ class ColumnCodes:
 
     def __init__(self, symbols: int, columns: list[list[int]] | None = None):
         rows = columns or [[*range(symbols)]]  # one row serves for every cell
-        self.dim, self.symbols = max(map(len, rows)), symbols
+        if any(max(row, default=-1) < 0 or not -1 <= min(row) <= max(row) < symbols for row in rows):
+            raise LetgoError(f"columns: expected symbols from 0 to {symbols - 1} in each, or -1")
+        self.dim, self.symbols, self.cells = max(map(len, rows)), symbols, len(rows) if len(rows) > 1 else None
         found = torch.full((len(rows), self.dim), -1)
         for c, row in enumerate(rows):
             found[c, : len(row)] = torch.tensor(row)
         legal = found >= 0
-        if int(found.max()) >= symbols or not legal.any(1).all():
-            raise LetgoError(f"columns: expected symbols from 0 to {symbols - 1} in each, or -1")
         codes = torch.full((len(rows), symbols), -1)
         where = legal.nonzero()
         codes[where[:, 0], found[legal]] = where[:, 1]

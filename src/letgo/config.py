@@ -122,7 +122,10 @@ class Config:
     def build_codec(self, folder: Folder | None = None, split: str = "test") -> Codec:
         """Return the codec; one that keeps images in a run's folder is opened there, with those of a split."""
         make = choose("codec", CODECS, self.codec)
-        codec = make(self.build_task().symbols, **self._options("codec", make))
+        task = self.build_task()
+        codec = make(task.symbols, **self._options("codec", make))
+        if getattr(codec, "cells", None) not in (None, task.cells):
+            raise LetgoError(f"codec_options: {codec.cells} columns, for boards of {task.cells} cells")
         return codec.open(folder, split) if folder is not None and hasattr(codec, "open") else codec
 
     def build_path(self) -> Path:

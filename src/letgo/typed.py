@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -39,13 +40,19 @@ def check_options(options: dict[str, Any], build: Any, whose: str) -> dict[str, 
         hints = get_type_hints(build.__init__ if isinstance(build, type) else build, include_extras=True)
     except (AttributeError, NameError, TypeError):  # a lambda, or types of one's own
         hints = {}
-    known = {name: kind for name, kind in hints.items() if kind in WORDS}
+    known = {name: kind for name, kind in hints.items() if _is_plain(kind)}
     for name, value in options.items():
         fault = _fault(value, known.get(name, Any), name)
         large = isinstance(value, int | float) and name != "seed" and not -MOST <= value <= MOST
         if fault or large:
             raise LetgoError(f"{whose}: {fault or _wrong(value, f'a number up to {MOST:,}', name)}")
     return options
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether JSON can hold such a value: a word, a number, or a list of these."""
+    parts = get_origin(kind) in (list, Sequence, Union, UnionType)
+    return all(map(_is_plain, get_args(kind))) if parts else kind in WORDS
 
 
 def check(values: Any, kind: Any, whose: str) -> Any:
@@ -70,8 +77,8 @@ def _fault(value: Any, kind: Any, name: str) -> str | None:
         return None if None in faults else faults[0]
     if is_typeddict(kind) or is_dataclass(kind):
         return _fault_of_fields(value, kind, name)
-    if origin in (dict, list):
-        if not isinstance(value, origin):
+    if origin in (dict, list, Sequence):
+        if not isinstance(value, dict if origin is dict else list | tuple):
             return _wrong(value, "an object" if origin is dict else "a list", name)
         items = value.items() if isinstance(value, dict) else enumerate(value)
         found = (_fault(each, inner[-1], _path(name, key)) for key, each in items)

@@ -253,7 +253,7 @@ class _Coder:
         while chunk := list(islice(rows, AT_ONCE)):
             if header and self._is_header(chunk):
                 self.names = tuple(text.strip() for text in chunk.pop(0))
-                self._refuse_puzzles(chunk[0])
+                self._refuse_puzzles(chunk)
             header = False
             if chunk:
                 self._add(chunk)
@@ -308,11 +308,11 @@ class _Coder:
         blanks = {*BLANKS, ""} if self.known is not None else {*BLANKS}
         return bool(below) and first.isdisjoint(below - {""}) and not first & blanks and first != {""}
 
-    def _refuse_puzzles(self, first: Texts) -> None:
+    def _refuse_puzzles(self, rows: list[Texts]) -> None:
         """Refuse a data set of puzzles: a table would take the whole board in each of its two columns for a word."""
         names = [name.lower() for name in self.names]
         kinds = {kind for kind, also in ALSO.items() for name in also if name in names}
-        if self.known is None and len(kinds) == 2 and max(map(len, first)) == 81:
+        if self.known is None and len(kinds) == 2 and rows and max(map(len, rows[0])) == 81:
             found = f"the columns {', '.join(self.names)} hold whole Sudokus"
             raise LetgoError(f"{place(self.path)}: {found}; learn from them by `letgo train sudoku --data {self.path}`")
 
@@ -325,6 +325,8 @@ class _Coder:
                     if self.known is None
                     else f"{place(self.path)}, row {self.done + i + 1}: {len(row)} values; this table has {cells}"
                 )
+        if self.names and len(self.names) != cells:
+            raise LetgoError(f"{place(self.path)}: a header of {len(self.names)} names, and rows of {cells} values")
         flat = [*chain.from_iterable(chunk)]
         self._learn(dict.fromkeys(flat), lambda text: divmod(flat.index(text), cells))
         self._keep(np.fromiter(map(self.codes.__getitem__, flat), np.uint8, len(flat)).reshape(-1, cells))

@@ -59,13 +59,16 @@ class Table(Task):
             raise LetgoError(
                 f"a table of {self.columns} columns with the values {self.values}; expected 2 or more words"
             )
-        if self.grid and (len(self.grid) != 2 or self.grid[0] * self.grid[1] != self.columns):
+        if self.names and len(self.names) != self.columns:
+            raise LetgoError(f"names: {len(self.names)} of {self.columns} columns")
+        if self.grid and (len(self.grid) != 2 or min(self.grid) < 1 or self.grid[0] * self.grid[1] != self.columns):
             raise LetgoError(
                 f"--grid {'x'.join(map(str, self.grid))}: a row has {self.columns} cells; give HxW of these"
             )
         object.__setattr__(self, "choices", tuple(map(tuple, self.choices)))
         numbers = {number for own in self.choices for number in own}
-        if self.choices and (len(self.choices) != self.columns or not numbers <= {*range(len(self.values))}):
+        some = len(self.choices) == self.columns and all(self.choices)
+        if self.choices and not (some and numbers <= {*range(len(self.values))}):
             raise LetgoError(f"choices: expected numbers of values for each of {self.columns} columns")
         object.__setattr__(self, "cells", self.columns)
         object.__setattr__(self, "symbols", len(self.values))
