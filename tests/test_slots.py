@@ -24,9 +24,10 @@ from letgo.pinning import Clues
 from letgo.presets import PRESETS
 from letgo.rng import KERNEL, Noise, NoiseAhead, as_int64
 from letgo.samplers import Sampler
-from letgo.sampling import BELIEF_TIMES, Walk, joined
+from letgo.sampling import BELIEF_TIMES, Diverged, Walk, joined
 from letgo.solver import Solver, identities, load
 from letgo.tasks import Problem
+from letgo.tune import walked
 
 CPU = torch.device("cpu")
 INF = float("inf")
@@ -130,6 +131,24 @@ def test_a_network_that_breaks_is_refused_with_the_step_of_its_board() -> None:
         slots.seat(clues, noise, None, walk)
         slots.step()
         with pytest.raises(LetgoError, match="the network's prediction is not finite at step 3"):
+            slots.step()
+
+
+@pytest.mark.fast
+def test_a_board_that_a_sampler_has_led_astray_is_the_samplers_fault_on_every_engine() -> None:
+    """One of three boards is beyond a million when its network overflows; the tuning of sigma counts that as none."""
+
+    class Overflows(nn.Module):
+        def forward(self, x_t: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+            return x_t.where(x_t.abs() < 1e6, INF)
+
+    clues, noise = boards(3)
+    for kind in ("cpu", "plain", "graph"):
+        slots = (runs := engine(kind, Overflows())).slots(Sampler("ddpm", 4))
+        x = runs.begin(clues, noise, None).x.clone()
+        x[1, ~clues.given[1]] = 2e6
+        slots.seat(clues, noise, None, Walk(x, None, torch.tensor([0, 2, 0])))
+        with pytest.raises(Diverged, match="diverged at step 3"):
             slots.step()
 
 
@@ -301,6 +320,26 @@ def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeyp
         assert [*told] == columns
     answers = solver.solve(problem, rule="resample", tries=tries, seed=3, verify=False)
     assert [(a.tries, a.calls, a.belief > mark, a.solved) for a in answers] == columns
+
+
+def test_what_a_network_answers_where_a_clue_is_changes_no_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loss asks for it (Algorithm 2), so any answer is right there; on the way and at the end clues count."""
+    solver = load("sudoku-mini", "cpu", fast=False)
+    problem, sampler = some_puzzles(solver, 12), solver.sampler("tweedie", 6)
+    numbered, found = replace(problem, number=torch.arange(12)), []
+    for _ in range(2):
+        columns = until_sure(solver, numbered, sampler, 3, Doubt(-0.3, True), 3)
+        last, asked, right = walked(solver, numbered, sampler, 3, None)
+        found.append([*(column.values for column in columns.values()), last, asked, right])
+        answer = solver.network.answer
+
+        def elsewhere(x_t: Tensor, t: Tensor, raw: Tensor, answer=answer) -> Tensor:
+            clue = ((x_t == 0) | (x_t == 1)).all(-1, keepdim=True)  # noise never is
+            return torch.where(clue, x_t.roll(1, -1), answer(x_t, t, raw))
+
+        monkeypatch.setattr(solver.network, "answer", elsewhere)
+    assert 0 < found[0][0].sum() < 12
+    assert all(torch.equal(first.nan_to_num(-1), second.nan_to_num(-1)) for first, second in zip(*found, strict=True))
 
 
 @pytest.mark.fast

@@ -154,6 +154,10 @@ def diverged(step: int) -> Diverged:
     return Diverged(f"the sampler diverged at step {step}; take a smaller sigma or variance, or more steps")
 
 
+def not_finite(step: int) -> LetgoError:
+    return LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
+
+
 def check_proposal(path: Path, grid: Grid, walk: Walk, x0_hat: State, warned: bool = False) -> bool:
     """Refuse what is not finite; return whether it was said, now or before, that x0_hat is implausibly large."""
     largest, done = float(x0_hat.abs().amax()), torch.as_tensor(walk.done).expand(len(x0_hat))
@@ -168,9 +172,7 @@ def refuse_nan(x_t: State, x0_hat: State, done: Int[Tensor, "batch"]) -> None:
     if bool(broken.any()):
         row = int(broken.int().argmax())
         step = int(done[row]) + 1
-        if float(x_t[row].abs().max()) > FAR:
-            raise diverged(step)
-        raise LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
+        raise diverged(step) if float(x_t[row].abs().max()) > FAR else not_finite(step)
 
 
 def warn_of_size(path: Path, grid: Grid, x_t: State, x0_hat: State, done: Int[Tensor, "batch"]) -> bool:

@@ -178,7 +178,7 @@ class Looking(Stepwise):
 
     def judge(self, x0_hat: State, walk: Walk, done: Int[Tensor, "rows"]) -> tuple[Tries, Bool[Tensor, "rows"]]:
         solver, task, problem = self.slots.solver, self.slots.solver.task, self.problem
-        boards = torch.where(problem.given, problem.solution, solver.read(x0_hat, problem))
+        boards = problem.with_clues(solver.read(x0_hat, problem))
         valid = task.validate(boards, problem)
         last = (~valid & (done == self.slots.sampler.steps)).nonzero().flatten()
         if len(last):  # no proposal was valid; the state that they led to may be
@@ -208,7 +208,7 @@ class Doubting(Stepwise):
     def judge(self, x0_hat: State, walk: Walk, done: Int[Tensor, "rows"]) -> tuple[Tries, Bool[Tensor, "rows"]]:
         solver, problem = self.slots.solver, self.problem
         belief = solver.likelihood(x0_hat, self.proposed, problem).where(done > 1, -math.inf)  # first there is no board
-        boards = self.proposed = solver.read(x0_hat, problem)
+        boards = self.proposed = problem.with_clues(solver.read(x0_hat, problem))
         ends = (belief > self.slots.ledger.sure) | (done == self.slots.sampler.steps)
         valid = solver.task.validate(boards, problem)
         return Tries(self.who, boards, valid, done, self.seconds, x0_hat, belief), ends

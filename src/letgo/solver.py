@@ -146,7 +146,7 @@ class Solver:
     def read(self, x: State, problem: Problem) -> Symbols:
         """Return the boards that states hold, on the CPU; where a decoder can err, clues are taken as given."""
         boards = self.codec.decode(x).cpu()
-        return torch.where(problem.given, problem.solution, boards) if is_varied(self.codec) else boards
+        return problem.with_clues(boards) if is_varied(self.codec) else boards
 
     def on_split(self, split: str) -> Solver:
         """Show boards with the images of a split, where symbols are images; as it is, they are those for tests."""

@@ -114,7 +114,7 @@ def walked(
             steps: list[tuple[Tensor, Tensor]] = []
             for shot in solver.sample_engine.walk(sampler, clues, part_noise, solver.context(part)):
                 steps.append((solver.likelihood(shot.x0_hat, boards, part), solver.task.validate(boards, part)))
-                boards, x = solver.read(shot.x0_hat, part), shot.x
+                boards, x = part.with_clues(solver.read(shot.x0_hat, part)), shot.x
             assert x is not None
             lasts.append(solver.read(x, part)[:count])
             for of_all, of_these in zip((asked, right), zip(*steps, strict=True), strict=True):

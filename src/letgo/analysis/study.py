@@ -136,8 +136,7 @@ class Piece:
 
     def decode(self, x: State) -> Symbols:
         """Return D(x) on the open cells of the true instances, the clues elsewhere; on the CPU."""
-        board = self.solver.codec.decode(x)[: self.count].cpu()
-        return torch.where(self.rows.given, self.rows.solution, board)
+        return self.rows.with_clues(self.solver.codec.decode(x)[: self.count].cpu())
 
     def broken(self, x: State) -> Tensor:
         """Return how many cells of each decoded board take part in a broken rule; 0 is a valid board."""

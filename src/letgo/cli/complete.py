@@ -69,8 +69,7 @@ def complete(solver: Solver, problem: Problem, args: argparse.Namespace, show: A
     tries, settings = args.tries or max(4, 2 * args.count), options.settings(args)
     sampler = solver.sampler(args.rule, args.steps, **settings)
     states = solver.sample(problem, sampler, args.seed, tries, 0, args.batch, show)
-    boards = solver.codec.decode(states).unflatten(0, (tries, -1))
-    boards = torch.where(problem.given, problem.solution, boards)
+    boards = problem.with_clues(solver.codec.decode(states).unflatten(0, (tries, -1)))
     likelihood = torch.stack([solver.self_likelihood(each, problem, args.seed, args.batch) for each in boards])
     valid = torch.stack([solver.task.validate(each, problem) for each in boards])
     found: list[list[dict[str, Any]]] = []

@@ -73,7 +73,7 @@ def ceiling(codec: DigitImages, task: Task, count: int = CEILING, seed: int = 0)
     problem = source_of(task).draw("test", None, count, seed)
     read = codec.decode(codec.images.on(torch.device("cpu"))[:, None])[:, 0]  # each image once
     boards = read[codec.draw(problem.solution, identities(problem))]
-    valid = int(task.validate(torch.where(problem.given, problem.solution, boards), problem).sum())
+    valid = int(task.validate(problem.with_clues(boards), problem).sum())
     return {**rate(valid, count).as_dict(), "regime": task.regimes[0], "seed": seed}
 
 

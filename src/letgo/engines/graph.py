@@ -27,7 +27,19 @@ from letgo.paths import Path
 from letgo.pinning import Clues
 from letgo.rng import Noise, as_int64
 from letgo.samplers import Sampler
-from letgo.sampling import Denoise, Grid, Snapshot, Walk, ahead_of, checked_grid, reverse_step, starting_state
+from letgo.sampling import (
+    FAR,
+    Denoise,
+    Grid,
+    Snapshot,
+    Walk,
+    ahead_of,
+    checked_grid,
+    diverged,
+    not_finite,
+    reverse_step,
+    starting_state,
+)
 from letgo.shapes import State, Time
 
 MOST_STEPS = 4096  # that one graph has room for; longer runs get their own
@@ -53,7 +65,7 @@ class Buffers:
     instance: Int[Tensor, "batch"]
     attempt: Int[Tensor, "batch"]
     count: Int[Tensor, "many"]
-    failed: Int[Tensor, ""]  # the first step at which the network's answer to a finite state was not finite, or 0
+    failed: Int[Tensor, ""]  # 0, or the first step whose answer to a finite state is not finite; -step if that was far
     context: Tensor | None
     memory: Tensor | None
 
@@ -133,7 +145,9 @@ def advance(network: nn.Module, path: Path, kind: Kind, soft_until: float, b: Bu
     denoise = ahead_of(bound(network, b.context), b.lead.view(1, 1, 1))
     after, x0_hat = reverse_step(denoise, path, rule, walk, (times[0], times[1]), clues, noise)
     broken = b.x.isfinite().flatten(1).all(1) & ~x0_hat.isfinite().flatten(1).all(1)
-    b.failed.copy_(torch.where(b.failed == 0, torch.where(broken, b.done + 1, 0).amax(), b.failed))
+    far = b.x.abs().flatten(1).amax(1) > FAR
+    steps = torch.where(broken, torch.where(far, -1, 1) * (b.done + 1), 0)
+    b.failed.copy_(torch.where(b.failed == 0, torch.where((steps > 0).any(), steps.amax(), steps.amin()), b.failed))
     b.x.copy_(after.x)
     b.x0_hat.copy_(x0_hat)
     if b.memory is not None and after.memory is not None:
@@ -203,7 +217,7 @@ class Step:
 
     def check(self) -> None:
         if step := int(self.buffers.failed):
-            raise LetgoError(f"the network's prediction is not finite at step {step}; check its weights and its inputs")
+            raise diverged(-step) if step < 0 else not_finite(step)
 
 
 class Graph(Engine):

@@ -36,6 +36,10 @@ class Problem:
         context, number = (None if part is None else part[index] for part in (self.context, self.number))
         return Problem(self.solution[index], self.given[index], context, number)
 
+    def with_clues(self, boards: Int[Tensor, "*tries batch cells"]) -> Int[Tensor, "*tries batch cells"]:
+        """Return boards with the clues in their cells: a proposal may say otherwise there, since no loss asks it."""
+        return torch.where(self.given, self.solution, boards)
+
     @staticmethod
     def cat(problems: list[Problem]) -> Problem:
         contexts = [p.context for p in problems if p.context is not None]

@@ -124,7 +124,7 @@ def _by_chance(source: TableRows, problem: Problem, seed: int) -> torch.Tensor:
     rows, rng = read_table(str(source.data), source.task).codes, data_rng(seed, "chance")
     picks = rng.integers(len(rows), size=tuple(problem.solution.shape))
     drawn = torch.from_numpy(rows[picks, torch.arange(rows.shape[1]).numpy()]).long()
-    return torch.where(problem.given, problem.solution, drawn)
+    return problem.with_clues(drawn)
 
 
 def report_lines(report: dict[str, Any], valid: str) -> list[str]:
