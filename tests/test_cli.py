@@ -422,6 +422,24 @@ def test_a_report_as_json_and_as_text(run: str, tmp_path: Path, capsys: pytest.C
     assert "54 network calls" in text
 
 
+def test_what_trying_again_takes_is_announced_and_refused_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from letgo.progress import Voice
+    from letgo.solver import Solver
+
+    said: list[str] = []
+    monkeypatch.setattr(Solver, "short_try", 3)
+    monkeypatch.setattr(Voice, "announce", lambda self, text: said.append(text))
+    words = ["evaluate", "sudoku-mini", "--rule", "ddpm", "--count", "2", "--device", "cpu"]
+    assert main([*words, "--until-sure", "--sure=-0.5", "--passes", "2"]) == 0
+    assert said[-1].startswith("sampling 2 instances 2 times by sudoku-mini with ddpm, 3 steps, on ")
+    assert "3 steps, seed 0" in capsys.readouterr().out
+    for more in (["--sure=-0.5"], ["--whole-tries"]):
+        assert main([*words, *more]) == 2
+        assert "say when --until-sure ends" in capsys.readouterr().err
+
+
 def test_parts_are_measured_apart_and_merged_to_the_report_of_the_whole(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -355,6 +355,20 @@ def test_only_rules_that_let_go_of_the_state_are_doubted_on_the_way(monkeypatch:
     assert solver.mark(solver.sampler("tweedie")) == (-0.1, False)
 
 
+@pytest.mark.fast
+def test_tries_are_short_where_the_model_has_a_mark_of_either_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, table = load("sudoku-mini", "cpu"), {}
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule: table)
+    assert (solver.short_try, solver.steps_of_tries(None, 9)) == (None, 50)
+    for marks in ({"sure": -0.1}, {"sure": None, "sure_early": -0.1}):
+        table |= {"best": marks, "steps": 7}
+        asked = solver.steps_of_tries(None, 2), solver.steps_of_tries(None, 1), solver.steps_of_tries(3, 2)
+        assert (solver.short_try, *asked) == (7, 7, 50, 3)
+    table |= {"best": {"sure": None, "sure_early": None}}
+    assert solver.short_try is None
+    assert solver.slots(["." * 16], tries=2).sampler.steps == 50
+
+
 def test_graphs_share_a_batch_at_different_steps() -> None:
     """Their network is not packed and is told a context."""
     config = replace(PRESETS["connectivity"], network_options={"width": 8})

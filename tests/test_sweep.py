@@ -18,9 +18,10 @@ import letgo
 from letgo.cli import main
 from letgo.errors import LetgoError
 from letgo.report import Report
+from letgo.samplers import SETTINGS
 from letgo.sweep.cells import Folder, Job, Outcome, work
 from letgo.sweep.run import LOSSES, Lost, Sweep
-from letgo.sweep.spec import Cell, Spec, read_spec
+from letgo.sweep.spec import Cell, Evaluate, Spec, read_spec
 
 TINY = {"width": 8, "depth": 1, "heads": 2, "hidden": 8}
 TRAIN: dict[str, Any] = {
@@ -36,6 +37,11 @@ def test_a_spec_that_is_no_toml_is_refused_in_a_line(text: bytes, tmp_path: Path
     (tmp_path / "grid.toml").write_bytes(text)
     with pytest.raises(LetgoError, match=r"grid\.toml is not readable TOML"):
         read_spec(tmp_path / "grid.toml")
+
+
+@pytest.mark.fast
+def test_a_cell_may_have_every_setting_of_a_sampler() -> None:
+    assert set(SETTINGS) <= Evaluate.__annotations__.keys()
 
 
 def written(folder: Path, values: dict[str, Any], name: str = "grid.json") -> Path:

@@ -56,6 +56,8 @@ def evaluate_model(
     """
     for key, value, least in (("count", count, 1), ("passes", passes, 1), ("seed", seed, None)):
         whole_number(key, value, least)
+    if not until_sure and (whole_tries or sure is not None):
+        raise LetgoError("--sure and --whole-tries say when --until-sure ends; give that, too, or leave them out")
     regime = None if regime is None else str(regime)
     solver = model if isinstance(model, Solver) else load(model, device)
     name = model.config.name if isinstance(model, Solver) else os.fspath(model)

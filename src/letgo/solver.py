@@ -128,7 +128,12 @@ class Solver:
     @property
     def short_try(self) -> int | None:
         """Return the steps of a try that others may follow: those of its mark, where the model has one."""
-        return None if self.sure is None else int(self.tuning("belief")["steps"])
+        found = self.tuning("belief") if (self.sure, self.sure_early) != (None, None) else {}
+        return found.get("steps")
+
+    def steps_of_tries(self, steps: int | None, tries: int) -> int:
+        """Return the steps of each of so many tries: as asked for, else short ones where there may be several."""
+        return self.steps(self.short_try if steps is None and tries > 1 else steps)
 
     def steps(self, steps: int | None = None) -> int:
         return self.config.sample_steps if steps is None else steps
@@ -329,9 +334,8 @@ class Solver:
         **settings: Any,
     ) -> Slots:
         """Return what `solve` runs: the tries of these puzzles, none of which has begun."""
-        short = self.short_try if tries > 1 else None
-        problem, sampler = self.parse(puzzles), self.sampler(rule, short if steps is None else steps, **settings)
         whole_number("tries", tries, 1)
+        problem, sampler = self.parse(puzzles), self.sampler(rule, self.steps_of_tries(steps, tries), **settings)
         whole_number("seed", seed)
         choosing, looking = tries > 1 and not verify, verify and self.task.has_rules
         if choosing:

@@ -50,6 +50,20 @@ def test_solve_answers_what_the_library_answers(client):
         assert timeless(got) == timeless(expected.as_dict())
 
 
+def test_tries_are_as_long_as_in_the_library_where_nobody_says(client, monkeypatch):
+    """Several tries of a model that knows its doubt are short ones; a single one is whole."""
+    import letgo
+    from letgo.solver import Solver
+
+    solver = letgo.load("sudoku-mini")
+    monkeypatch.setattr(Solver, "short_try", 5)
+    for tries, most in ((2, 10), (1, 50)):
+        [expected] = solver.solve([PUZZLES[1]], rule="ddpm", tries=tries, seed=3)
+        got = solve(client, puzzle=PUZZLES[1], rule="ddpm", tries=tries, seed=3)
+        assert timeless(got) == timeless(expected.as_dict())
+        assert got["calls"] <= most
+
+
 def test_answers_do_not_depend_on_who_else_asks(client):
     asked = [
         {"puzzle": puzzle, "rule": rule, "steps": 15, "tries": 2, "seed": seed}

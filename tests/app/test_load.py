@@ -197,6 +197,22 @@ def test_a_board_that_diverges_fails_alone_and_in_words(solver, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_a_stream_that_diverges_at_its_last_step_says_nothing_more(solver):
+    job = TrajectoryJob([solver] * 2, solver.task.parse(PUZZLE["puzzle"]), [solver.sampler("ddpm", 1)] * 2, 0)
+    told, batch = listened(job), Batch([*job.pending])
+    step = batch.slots.step
+
+    def astray():
+        x0_hat = step()
+        batch.slots.walk.x[0] = float("inf")
+        return x0_hat
+
+    batch.slots.step = astray
+    assert not batch.advance()
+    assert [name for name, _ in told] == ["error"]
+    assert job.over
+
+
 def test_a_stream_that_diverges_says_so(client, capfd):
     told = client.post("/api/trajectory", json={**PUZZLE, "rules": [{"rule": "em", "sigma": 100.0}], "steps": 30}).text
     refused(client.post("/api/solve", json={**PUZZLE, "rule": "em", "sigma": 100.0, "steps": 30}), 422, "diverged")

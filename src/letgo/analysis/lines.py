@@ -64,7 +64,7 @@ def by_calls(study: Study) -> list[Sampler]:
 def while_in_doubt(study: Study) -> list[Report]:
     """Return what is believed and right within so many calls, where the model tries again while it doubts its board."""
     solver = study.solver
-    if solver.sure is None:
+    if solver.short_try is None:
         return []
     sampler = solver.sampler(solver.best_rule, solver.short_try, study.wish.regime)
     budgets = sweeps.counts(study, CALLS, sweeps.MOST)  # of a quick look, too: most instances need few

@@ -137,7 +137,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
         example=Example(puzzle=puzzle, seed=0),
         tuned={rule: settings for rule in rules if (settings := solver.tuned(rule))},
         tuned_steps={rule: int(steps) for rule in rules if (steps := solver.tuning(rule).get("steps"))},
-        sure=solver.sure,
+        sure=solver.sure if solver.sure_early is None else solver.sure_early,
     )
 
 

@@ -129,8 +129,9 @@ class Batch:
         share = (time.perf_counter() - started) / len(live)
         for row, lane in live:
             lane.seconds += share
-            lane.job.step(lane, view, row)
-            if done[row] == self.sampler.steps and lane.open:
+            if not lane.job.over:  # it may have failed at a row above, or in this one
+                lane.job.step(lane, view, row)
+            if done[row] == self.sampler.steps and lane.open and not lane.job.over:
                 lane.job.last(lane, view, row)
         self.mine = {lane.job for _, lane in self.live()}
         return bool(self.mine)

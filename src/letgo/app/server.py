@@ -306,7 +306,8 @@ def _add_sampling(app: FastAPI, held: Held) -> None:
             from letgo.app.jobs import SolveJob
 
             _, solver = held.catalog.pick(request.task, request.model)
-            sampler, problem = _sampler(solver, request.rule, request.steps, request), parse(solver, request.puzzle)
+            steps = solver.steps_of_tries(request.steps, request.tries)
+            sampler, problem = _sampler(solver, request.rule, steps, request), parse(solver, request.puzzle)
             return SolveJob(solver, problem, sampler, request.tries, request.seed)
 
         job = await run_in_threadpool(prepare)

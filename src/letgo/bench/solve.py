@@ -39,7 +39,7 @@ def bench_solve(
     say: Say = lambda text: None,
 ) -> dict[str, Any]:
     """Measure how many puzzles a second are settled: tried again, `tries` times at most, until the network is sure."""
-    if tries > 1 and solver.sure is None:
+    if tries > 1 and solver.short_try is None:
         raise LetgoError(f"model '{solver.config.name}' does not know when it is sure of a board; give --tries 1")
     texts = solver.task.format_clues(problem)
     runs: list[Slots] = []

@@ -46,14 +46,17 @@ def run(args: argparse.Namespace) -> int:
 
     refuse_unwritable(args.out)
     solver = load(args.model, args.device, not args.plain, args.threads, args.precision)
-    options.warn_of_other_steps(solver, args.rule, args, args.regime)
+    if args.until_sure and args.steps is None:
+        args.steps = solver.short_try
+    steps = solver.steps(args.steps)
+    options.warn_of_other_steps(solver, args.rule, steps, args, args.regime)
     options.check_rows(solver, args)
     if (remark := source_of(solver.task, args.data).remark(args.regime)) and not args.quiet:
         print(f"letgo: {remark}", file=sys.stderr)
     tries = f"{args.passes} times " if args.passes > 1 else ""
     args.voice.announce(
         f"sampling {args.count:,} instances {tries}by {solver.config.name} with {args.rule}, "
-        f"{solver.steps(args.steps)} steps, on {device_name(solver.device)}"
+        f"{steps} steps, on {device_name(solver.device)}"
     )
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", voice=args.voice)
     names = ("rule", "regime", "steps", "count", "passes", "seed", "data", "shard", "batch")

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"letgo: {tuned}; with {args.steps} it is {name}, and fewer are valid: leave --steps out", file=sys.stderr
         )
-    options.warn_of_other_steps(solver, name, args, solver.generation)
+    options.warn_of_other_steps(solver, name, solver.steps(args.steps), args, solver.generation)
     sampler = solver.sampler(name, args.steps, solver.generation, **options.settings(args))
     args.voice.announce(f"sampling {args.count:,} boards by {solver.config.name} with {name}")
     show = Progress("sampled", voice=args.voice)

@@ -207,9 +207,11 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in SETTINGS}
 
 
-def warn_of_other_steps(solver: Solver, rule: str, args: argparse.Namespace, regime: str | None = None) -> None:
+def warn_of_other_steps(
+    solver: Solver, rule: str, steps: int, args: argparse.Namespace, regime: str | None = None
+) -> None:
     """Warn of tuned settings at other steps than they were tuned with: EM decay diverges with far fewer."""
-    tuned, steps = solver.tuning(rule, regime).get("steps"), solver.steps(args.steps)
+    tuned = solver.tuning(rule, regime).get("steps")
     if tuned not in (None, steps) and args.sigma is None and not args.quiet:
         print(f"letgo: {rule} was tuned for {tuned} steps, not for {steps}; give --sigma for these", file=sys.stderr)
 

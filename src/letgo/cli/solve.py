@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     problem, example = _read(args, solver, puzzles), not puzzles and args.file is None
     args.rule_given = args.rule is not None
     args.rule = solver.sampler(args.rule, args.steps, **options.settings(args)).rule
-    options.warn_of_other_steps(solver, args.rule, args)
+    options.warn_of_other_steps(solver, args.rule, solver.steps_of_tries(args.steps, _tries(args, solver)), args)
     solved, answer = 0, None
     for i, answer in enumerate(_answers(args, solver, problem)):
         _print_answer(solver, problem[i : i + 1], answer, args, example)

@@ -46,7 +46,10 @@ class Evaluate(TypedDict, total=False):
     tau_start: Share
     sigma_ahead: Positive
     variance: Positive
+    ahead: Positive
     soft_until: Share
+    order_noise: Positive
+    temperature: Positive
     until_sure: bool
     sure: float
     whole_tries: bool
