@@ -309,7 +309,7 @@ def test_what_is_seen_on_the_way_is_what_each_puzzle_walked_alone_shows() -> Non
         for i, number in enumerate(range(3) if numbers is None else numbers.tolist()):
             one, noise = problem[i : i + 1], Noise(6, torch.tensor([number]), torch.tensor([0]))
             shots = list(solver.sample_engine.walk(sampler, solver.clues(one), noise))
-            boards = [solver.read(shot.x0_hat, one)[0] for shot in shots]
+            boards = [one.with_clues(solver.read(shot.x0_hat, one))[0] for shot in shots]
             chances = [shot.x0_hat[0].gather(1, board[:, None]) for shot, board in zip(shots[1:], boards, strict=False)]
             likely = [chance[~one.given[0]].clamp(1e-4, 1).log().sum() for chance in chances]
             torch.testing.assert_close(asked[i], torch.stack(likely), rtol=1e-4, atol=1e-5)
