@@ -200,6 +200,20 @@ def test_every_analysis_has_a_picture_alone_and_beside_another(name: str, tmp_pa
     assert len(list((tmp_path / "both").iterdir())) == 2
 
 
+@pytest.mark.parametrize("name", ANALYSES)
+def test_a_damaged_report_is_drawn_or_refused_in_a_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("matplotlib")
+    file, codes = tmp_path / f"{name}.json", set()
+    for values in ({}, {"n": [], "rules": 3, "steps": "x", "values": [1], "points": {}}):
+        file.write_text(json.dumps({"analysis": name, **values}))
+        codes.add(main(["analyze", "--plot", str(file), "--out", str(tmp_path / "out")]))
+        said = capsys.readouterr().err
+        assert said.count("\n") == said.count("analyse again") == 1
+        assert str(file) in said
+    assert codes == {2}
+    assert not (tmp_path / "out").exists()
+
+
 # What is counted
 
 

@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from letgo.cli import build_parser, main
 from letgo.codecs import OneHot
 from letgo.presets import PRESETS
 from letgo.progress import clock
-from letgo.runs import load_state
+from letgo.runs import load_state, load_weights, save_weights
 from letgo.solver import Solver
 from letgo.tasks.connectivity import reachability
 from letgo.training.trainer import Trainer
@@ -469,6 +470,36 @@ def test_parts_are_measured_apart_and_merged_to_the_report_of_the_whole(
         error = capsys.readouterr().err
         assert says in error
         assert error.count("\n") == 1
+
+
+def test_parts_of_other_weights_or_other_instances_are_not_merged(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the run, the file and all words have the same names."""
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(Path(run) / name, tmp_path / name)
+    words = f"evaluate {tmp_path} --rule ddpm --count 4 --steps 2 --plain --quiet --data {tmp_path / 'd.npz'}".split()
+    make = ["data", "make", "sudoku", "--size", "4", "--count", "4", "--quiet", "--force", "--out", words[-1]]
+
+    def part(number: int) -> str:
+        path = tmp_path / f"part{number}.json"
+        assert main([*words, "--shard", f"{number}/2", "--out", str(path)]) == 0
+        return str(path)
+
+    assert main(make) == 0
+    parts = [part(0), part(1)]
+    assert main(["merge", *parts]) == 0
+    save_weights(
+        tmp_path / "model.safetensors", {k: 2 * v for k, v in load_weights(tmp_path / "model.safetensors").items()}
+    )
+    part(1)
+    assert main(["merge", *parts]) == 2
+    assert "the parts differ in weights_crc32" in capsys.readouterr().err
+    part(0)
+    assert main([*make, "--seed", "1"]) == 0
+    part(1)
+    assert main(["merge", *parts]) == 2
+    assert "the parts differ in instances_crc32" in capsys.readouterr().err
 
 
 def test_a_sampler_that_diverged_says_so_in_valid_json(

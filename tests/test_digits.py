@@ -23,6 +23,7 @@ from letgo.data import decoder
 from letgo.data.decoder import accuracy, ceiling, surest, train_decoder
 from letgo.data.digits import FACTS, TENSORS, DigitCodec, Digits, find_source, mnist_digits
 from letgo.data.source import source_of
+from letgo.hub import stage
 from letgo.models.decoder import DigitDecoder
 from letgo.pinning import Clues
 from letgo.presets import PRESETS
@@ -251,6 +252,19 @@ def test_digits_are_never_taken_from_elsewhere_in_silence(
     assert main(["data", "digits", "--out", "d"]) == 2
     assert main(["data", "digits", "--out", "/dev/full"]) == 2
     assert "/dev/full cannot be written to" in capsys.readouterr().err  # at once, not after the training
+
+
+def test_a_model_of_digits_is_pushed_with_them(run: Path, tmp_path: Path) -> None:
+    stage(run, tmp_path, "me/mine")
+    assert letgo.load(tmp_path, "cpu").solve(["1..............."], steps=2)
+
+
+def test_a_run_that_was_killed_between_its_two_files_of_digits_begins_with_both(run: Path, tmp_path: Path) -> None:
+    """Their decoder may have been trained by another number of threads since, to other bits."""
+    files = {name: (run / name).read_bytes() for name in (TENSORS, FACTS)}
+    (tmp_path / TENSORS).write_bytes(b"those of the first time")
+    letgo.runs.Run(tmp_path, PRESETS["sudoku-mini-digits"]).adopt(files)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
 def test_other_digits_than_a_models_own_are_refused(run: Path, tmp_path: Path) -> None:

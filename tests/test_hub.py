@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,6 +130,25 @@ def test_a_step_and_a_shipped_model_make_a_folder_too(run: Path, tmp_path: Path)
     own = (locate("sudoku-mini")[0] / "README.md").read_text()
     assert shown == own.replace('load("sudoku-mini")', 'load("hub:me/mini")')
     assert letgo.load(tmp_path / "shipped").card == letgo.load("sudoku-mini").card
+
+
+ODD = [
+    {"scores": None},
+    {"scores": {"ema": 0.5}, "count": "x"},
+    {"step": None},
+    {"rule": []},
+    {"scores": [1]},
+    {"step": -1},
+]
+
+
+@pytest.mark.parametrize("values", ODD)
+def test_an_odd_validation_is_none(values: dict[str, Any], run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / "validation.json"
+    write_json(path, {**read_json(path), **values})
+    stage(tmp_path / "run", tmp_path / "staged", "me/mine")
+    assert "raw ones were not compared" in (tmp_path / "staged" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["cosine", "linear"])

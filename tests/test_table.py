@@ -14,10 +14,12 @@ import torch
 from refusals import fault
 
 from letgo import tasks
+from letgo.cli import main
 from letgo.cli.complete import written
 from letgo.config import Config
 from letgo.data import source_of
 from letgo.data.table import Look, TableRows, options_of, read_table, shared_codes, table_of
+from letgo.runs.files import weights_digest
 from letgo.solver import Solver
 from letgo.tasks.table import CHECKS, Table, load_check
 from letgo.training.table import table_config
@@ -340,3 +342,19 @@ def test_a_table_is_trained_measured_and_solved_by_the_doors_of_all_tasks(tmp_pa
     assert (report.task, report.regime, report.count) == ("table", "random", 8)
     answers = letgo.load(run.folder).solve(["abc...", "...cca", "a.c.b."], steps=50)
     assert [answer.board for answer in answers] == ["abcabc", "ccacca", "abcabc"]
+
+
+def test_a_table_that_is_trained_on_gets_a_report_on_its_new_weights(tmp_path: Path):
+    """And only then; a report that `letgo evaluate` wrote there is nobody else's to replace."""
+    rows = np.random.default_rng(0).choice(list("ab"), (200, 6))
+    (data := tmp_path / "rows.txt").write_text("".join("".join(row) + "\n" for row in rows.tolist()))
+    words = ["train", "--data", str(data), "--out", str(tmp_path / "run"), "--quiet", "--device", "cpu", "--batch", "4"]
+    path, found = tmp_path / "run" / "report.json", []
+    for steps in ("2", "4", "4"):
+        assert main([*words, "--validate", "4", "--warmup", "0", "--steps", steps]) == 0
+        found.append((json.loads(path.read_text())["weights_sha256"], path.stat().st_mtime_ns))
+    assert found[0] != found[1] == found[2]
+    assert found[2][0] == weights_digest(tmp_path / "run")
+    path.write_text('{"rule": "tweedie"}')
+    assert main([*words, "--validate", "4", "--warmup", "0", "--steps", "6"]) == 0
+    assert json.loads(path.read_text()) == {"rule": "tweedie"}

@@ -152,8 +152,13 @@ def averaged_always(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)], ids=["alone", "stacked"])
 @pytest.mark.parametrize(
     "config",
-    [MINI, replace(MINI, objective="simple", ema=0.5), replace(MINI, optimizer="muon"), GRAPHS],
-    ids=["sc", "simple", "muon", "nlm"],
+    [
+        MINI,
+        replace(MINI, objective="simple", ema=0.5),
+        replace(MINI, optimizer="muon"),
+        replace(GRAPHS, objective="rollouts", objective_options={"steps": 6}),  # its pool has contexts, too
+    ],
+    ids=["sc", "simple", "muon", "nlm, rollouts"],
 )
 def test_twenty_steps_equal_ten_a_stop_and_ten_more_bit_for_bit(
     config: Config, seeds: tuple[int, ...], tmp_path: Path, after: Callable[..., None]
@@ -194,6 +199,24 @@ def test_a_run_begun_before_a_field_was_known_goes_on(tmp_path: Path, after: Cal
         load_model(str(out))
         go(MINI, out)
         assert_same_run(out, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("fault", ["shape", "missing", "unknown", "none"])
+def test_a_pool_of_other_rollouts_is_refused_and_one_without_begins_anew(fault: str) -> None:
+    config = replace(MINI, objective="rollouts")
+    first, second = trainer(config), trainer(config)
+    first.step()
+    state = first.state()
+    pool = state["objective"]
+    pool |= {"shape": {"x": pool["x"][1:]}, "unknown": {"z": pool["x"]}}.get(fault, {})
+    pool.pop("given" if fault == "missing" else "", None)
+    if fault == "none":
+        del state["objective"]  # as an earlier version saved it
+        second.restore(state)
+        second.step()
+    else:
+        with pytest.raises(LetgoError, match="pool of rollouts belongs to other boards"):
+            second.restore(state)
 
 
 def test_seeds_draw_other_numbers_from_the_same_weights_and_instances() -> None:

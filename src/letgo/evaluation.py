@@ -17,6 +17,7 @@ from letgo.machine import device_name
 from letgo.metrics import codeword_distances, violation_shares
 from letgo.report import Outcomes, Report, board_digest, shard_of
 from letgo.runs import own_name
+from letgo.runs.files import crc32_of
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES
 from letgo.slots import Slots
@@ -68,8 +69,16 @@ def evaluate_model(
     part = problem if shard is None else part_of(problem, shard)
     where = "file" if source.own_clues(problem) else regime or source.regimes[0]
     report = evaluate(solver, part, sampler, passes, seed, batch, progress, doubt)
-    whole = None if shard is None else len(problem)
-    return replace(report, model=own_name(name), regime=where, shard=shard, whole=whole)
+    traces = {} if shard is None else traces_of(solver, problem)
+    return replace(report, model=own_name(name), regime=where, shard=shard, **traces)
+
+
+def traces_of(solver: Solver, problem: Problem) -> dict[str, Any]:
+    """Return what tells a part from one of other weights or other instances: a run is trained on, a file is changed."""
+    drawn = {"solution": problem.solution, "given": problem.given, "context": problem.context}
+    weights = {name: value.cpu() for name, value in solver.network.state_dict().items()}
+    instances = crc32_of({name: value.cpu() for name, value in drawn.items() if value is not None})
+    return {"whole": len(problem), "weights_crc32": crc32_of(weights), "instances_crc32": instances}
 
 
 class Doubt(NamedTuple):

@@ -18,8 +18,9 @@ from letgo.data.hub import WRITING, fault_of, import_hub
 from letgo.errors import LetgoError
 from letgo.paths import GaussianPath
 from letgo.runs import Run, load_model, locate, read_card, read_json, save_weights, write_json
+from letgo.solver import load
 
-OURS = ("card.json", "scheduler_config.json", "tune-*.json")  # what an earlier push may have left of another model
+OURS = ("card.json", "scheduler_config.json", "tune-*.json", "digits.*")  # an earlier push may have left them
 TRAIN_STEPS = 1_000  # of a table of betas; a grid of N steps is ours where N divides them
 
 
@@ -93,6 +94,8 @@ def stage(
         shutil.copyfile(source / "model.safetensors", folder / "model.safetensors")
         for path in source.glob("tune-*.json"):
             write_json(folder / path.name, _without_command(read_json(path)))
+    for path in source.glob("digits.*"):  # a model of images is nothing without them
+        shutil.copyfile(path, folder / path.name)
     write_json(folder / "config.json", config.as_dict())
     if known and not at_step:
         shutil.copyfile(source / "card.json", folder / "card.json")
@@ -105,7 +108,7 @@ def stage(
     scheduler = scheduler_config(config.build_path())
     if scheduler is not None:
         write_json(folder / "scheduler_config.json", scheduler)
-    load_model(str(folder))
+    load(folder, "cpu")
 
 
 def _without_command(values: Any) -> Any:

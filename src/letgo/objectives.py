@@ -7,7 +7,7 @@ and adds them up by the objective's `weights`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Protocol, runtime_checkable
@@ -49,6 +49,19 @@ class Objective(Protocol):
         ...
 
     def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """It is an objective whose next step hangs on its last ones; what it remembers is saved with a run."""
+
+    def state(self, model: int, models: int) -> dict[str, Tensor]:
+        """Return what belongs to one of so many models."""
+        ...
+
+    def restore(self, states: Sequence[Mapping[str, Tensor]], like: State) -> None:
+        """Go on with the states of all models; `like` is a state of the whole batch."""
+        ...
 
 
 def averaged(terms: Mapping[str, Tensor], weights: Mapping[str, float], models: int = 1) -> dict[str, Tensor]:
@@ -249,7 +262,7 @@ class Rollouts:
     """Train along the model's own DDPM trajectories (App. L.2): every board of a pool goes `advance` of its `steps`
     steps at each update, with gradient through them alone, and begins anew with a board of the batch when it is done.
 
-    The pool begins with noised boards at random steps. It is not saved with a run, so a resumed one fills it again.
+    The pool begins with noised boards at random steps. It is saved with a run, so that a resumed one goes on with it.
     """
 
     steps: int = 16
@@ -259,6 +272,26 @@ class Rollouts:
     def __post_init__(self) -> None:
         if self.advance < 1 or self.steps < 1 or self.steps % self.advance:
             raise LetgoError(f"rollouts of {self.steps} steps cannot advance by {self.advance}; it must divide them")
+
+    def state(self, model: int, models: int) -> dict[str, Tensor]:
+        """Return one model's part of the pool, as numbers; nothing before the first step."""
+        if self.pool is None:
+            return {}
+        parts = {name: part[model::models] for name, part in vars(self.pool).items() if part is not None}
+        return {name: part.to("cpu", torch.float32, copy=True).contiguous() for name, part in parts.items()}
+
+    def restore(self, states: Sequence[Mapping[str, Tensor]], like: State) -> None:
+        """Go on with a pool of these parts."""
+        if not all(states):  # no step was taken, or by a version that did not save it
+            return
+        parts = {name: torch.stack([state[name] for state in states], 1).flatten(0, 1) for name in states[0]}
+        shapes = {"x": like.shape, "x0": like.shape, "given": like.shape[:2], "done": (len(like), 1, 1)}
+        misfit = [name for name, shape in shapes.items() if name not in parts or parts[name].shape != shape]
+        if misfit or len(parts.get("context", like)) != len(like) or not parts.keys() <= {*shapes, "context"}:
+            raise LetgoError("the saved pool of rollouts belongs to other boards; restore state.pt, or start again")
+        parts = {name: part.to(like.device) for name, part in parts.items()}
+        context = parts.get("context")
+        self.pool = Pool(parts["x"], parts["done"], parts["x0"], parts["given"] > 0, context)
 
     @property
     def weights(self) -> Mapping[str, float]:

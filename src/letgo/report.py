@@ -20,6 +20,7 @@ from letgo.typed import check
 SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness",
           "calls_per_instance")  # fmt: skip
 SHOWN = ("validity", "pass_at_k")  # by every report
+TRACES = ("weights_crc32", "instances_crc32")  # of a part: what was measured, on what
 PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "outcomes", "scores", "device"}
 
 
@@ -88,6 +89,8 @@ class Report:
     shard: str | None = None  # "I/N": part I of N
     digits: str | None = None  # where images of digits come from, of a model that has such
     whole: int | None = None  # of a part: the instances of all parts together
+    weights_crc32: str | None = None  # of a part, so that the whole is one of one model
+    instances_crc32: str | None = None  # of all parts together
     outcomes: Outcomes | None = field(default=None, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +108,7 @@ class Report:
             **{name: scores[name] for name in SCORES if name in scores},
             **{name: score for name, score in scores.items() if name not in SCORES},
             **{name: getattr(self, name) for name in ("calls", "seconds", "building_seconds", "device", "precision")},
-            **{name: getattr(self, name) for name in ("version", "command", "shard", "digits", "whole")},
+            **{name: getattr(self, name) for name in ("version", "command", "shard", "digits", "whole", *TRACES)},
             "outcomes": outcomes,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -149,6 +152,7 @@ class Report:
             device=", ".join(dict.fromkeys(part.device for part in parts)),
             shard=None,
             whole=None,
+            **dict.fromkeys(TRACES),
         )
 
 

@@ -122,5 +122,13 @@ def draw_again(files: list[Path], out: Path | None) -> int:
     first = files[0].stem
     more = [file.stem.removeprefix(f"{reports[0]['analysis']}-") for file in files[1:]]
     target = (out or files[0].parent) / "-".join([first, *more])
-    print(f"wrote {', '.join(map(str, draw(reports, target)))}")
+    try:
+        pictures = draw(reports, target)
+    except LetgoError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        names = ", ".join(map(str, files))
+        words = "damaged, or a report of another version" if len(files) == 1 else "one of them damaged, or of others"
+        raise LetgoError(f"{names}: {words} ({type(error).__name__}: {error}); analyse again") from None
+    print(f"wrote {', '.join(map(str, pictures))}")
     return 0

@@ -197,8 +197,9 @@ def train_table(args: argparse.Namespace, config: Config) -> int:
     """Look at the table first, and report in the end what was learned of it."""
     from letgo.machine import pick_device
     from letgo.runs import write_json
+    from letgo.runs.files import weights_digest
     from letgo.solver import load
-    from letgo.training.table import remarks, report_lines, table_report
+    from letgo.training.table import is_reported, remarks, report_lines, table_report
 
     task = config.build_task()
     for line in remarks(args.data, task):
@@ -206,10 +207,11 @@ def train_table(args: argparse.Namespace, config: Config) -> int:
     code = train(args, config)
     folders = [args.out] if args.seeds is None else [args.out / f"s{seed}" for seed in args.seeds]
     for folder in folders if code == 0 and args.validate != 0 and rank() == 0 else ():
-        if not (folder / "validation.json").exists() or (folder / "report.json").exists():
-            continue  # it was stopped, or it is an old one
+        if not (folder / "validation.json").exists() or is_reported(folder):
+            continue  # it was stopped, or nothing is new
         args.voice.announce(f"completing held-out rows by {folder}")
         report = table_report(load(folder, str(pick_device(args.device))), args.data)
+        report["weights_sha256"] = weights_digest(folder)
         write_json(folder / "report.json", report)
         for line in report_lines(report, task.valid):
             args.voice.say(line)

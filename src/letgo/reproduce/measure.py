@@ -20,7 +20,7 @@ from letgo.reproduce.coverage import Advance, ambiguous_puzzles, coverage_report
 from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
 from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
-from letgo.runs import is_folder, locate, read_json, read_log, shipped
+from letgo.runs import is_folder, locate, read_json, read_log, read_validation, shipped
 from letgo.runs.files import weights_digest
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
@@ -152,8 +152,8 @@ def trained_steps(folder: Path) -> int | None:
     """Return the optimiser steps behind the weights: by a shipped model's card, the picked checkpoint or the log."""
     if (folder / "card.json").is_file():
         return int(read_json(folder / "card.json")["steps"])
-    chosen = read_json(folder / "validation.json") if (folder / "validation.json").is_file() else {}
-    if "checkpoint" in chosen:  # `letgo tune` may have gone back to an earlier one
+    chosen = read_validation(folder)
+    if "checkpoint" in chosen and "step" in chosen:  # `letgo tune` may have gone back to an earlier one
         return int(chosen["step"])
     last = [int(row["step"]) for row in read_log(folder)[-1:]]
     return max([*last, *([chosen["step"]] if "step" in chosen else [])], default=None)

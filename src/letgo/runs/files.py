@@ -49,6 +49,7 @@ class State(TypedDict):
     logged: Natural
     seconds: NotRequired[Positive]
     instances: NotRequired[int]
+    objective: NotRequired[Weights]  # what it has for its next step, where it has anything
 
 
 class Setting(TypedDict):
@@ -63,6 +64,16 @@ class Belief(TypedDict):
 
     sure: float | None
     sure_early: NotRequired[float | None]
+
+
+class Validation(TypedDict, total=False):
+    """Validation is what is read of `validation.json`: which weights were exported, and why."""
+
+    step: Natural
+    weights: str
+    rule: str
+    scores: dict[str, float]
+    count: Natural
 
 
 class Tuning(TypedDict):
@@ -183,6 +194,15 @@ def _check_archive(path: Path) -> None:
         called = {str(what) for code, what, _ in pickletools.genops(pickled) if "GLOBAL" in code.name}
         if called - PLAIN:
             raise ValueError(f"it holds more than plain tensors: {min(called - PLAIN)}")
+
+
+def read_validation(folder: Path) -> dict[str, Any]:
+    """Return what `validation.json` says of a run's weights; nothing where it is missing or damaged."""
+    path = folder / "validation.json"
+    try:
+        return check(read_json(path), Validation, str(path))
+    except LetgoError:
+        return {}
 
 
 def read_card(folder: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from letgo.runs.files import (
     load_state,
     load_weights,
     read_json,
+    read_validation,
     save_state,
     save_weights,
     write_json,
@@ -88,9 +89,7 @@ class Run:
     @property
     def validation(self) -> dict[str, Any]:
         """Return which weights were exported, and why; nothing where no file can say."""
-        path = self.folder / "validation.json"
-        facts = read_json(path) if _reads(read_json, path) else {}
-        return facts if isinstance(facts, dict) else {}
+        return read_validation(self.folder)
 
     def tidy(self, instances: int | None) -> None:
         """Remove what a process left that was killed: half-written files, log lines beyond the saved step.
@@ -127,9 +126,9 @@ class Run:
         save_weights(self.folder / "checkpoints" / f"{step}.safetensors", both, torch.float16)
 
     def adopt(self, files: Mapping[str, bytes]) -> None:
-        """Write what a model needs beside its weights, where it is not there yet."""
-        for name, content in files.items():
-            if not (self.folder / name).is_file():
+        """Write what a model needs beside its weights, where it is not there yet; its files belong together."""
+        if not all((self.folder / name).is_file() for name in files):
+            for name, content in files.items():
                 write_atomically(self.folder / name, content)
 
     def log(self, step: int, losses: dict[str, float], speed: float) -> None:

@@ -15,6 +15,8 @@ from letgo.errors import LetgoError
 from letgo.estimates import rate
 from letgo.presets import PRESETS
 from letgo.rng import data_rng
+from letgo.runs import read_json
+from letgo.runs.files import weights_digest
 from letgo.solver import Solver
 from letgo.tasks import Problem, Task
 
@@ -84,6 +86,18 @@ def remarks(data: str, task: Task) -> list[str]:
                 f"{task.valid} refuses {len(rows) - fine} of the first {len(rows):,} rows, trained on all the same"
             )
     return lines
+
+
+def is_reported(folder: Path) -> bool:
+    """Return whether report.json is there, on the run's present weights; somebody else's file of that name stays."""
+    path = folder / "report.json"
+    try:
+        report = read_json(path) if path.exists() else {}
+    except LetgoError:
+        return False
+    if not isinstance(report, dict) or (report and "completions" not in report):
+        return True
+    return report.get("weights_sha256") == weights_digest(folder)
 
 
 def table_report(solver: Solver, data: str, seed: int = 0) -> dict[str, Any]:

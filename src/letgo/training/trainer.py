@@ -24,7 +24,7 @@ from letgo.engines import supported
 from letgo.engines.cuda import captured, many_builds
 from letgo.errors import LetgoError, unknown
 from letgo.machine import refuse_beyond_memory
-from letgo.objectives import Batch, Objective, averaged
+from letgo.objectives import Batch, Objective, Remembers, averaged
 from letgo.paths import Path
 from letgo.pinning import Clues
 from letgo.shapes import CellMask, State, Symbols, Time
@@ -333,7 +333,13 @@ class Trainer:
             },
             "loss_sum": {name: total[model].cpu().clone() for name, total in self.loss_sum.items()},
             "logged": self.logged[model],
+            **({"objective": memory.state(model, len(self.seeds))} if (memory := self._memory) is not None else {}),
         }
+
+    @property
+    def _memory(self) -> Remembers | None:
+        """Return the objective if it remembers; not in a team, where each process knows its own rows alone."""
+        return self.objective if self.team.size == 1 and isinstance(self.objective, Remembers) else None
 
     def restore(self, *states: dict[str, Any]) -> None:
         """Go on from one state per model, all of the same step."""
@@ -353,5 +359,9 @@ class Trainer:
             name: torch.stack([state["loss_sum"][name] for state in states]).to(self.device)
             for name in first["loss_sum"]
         }
+        if (memory := self._memory) is not None:
+            boards = self.recipe.batch * len(self.seeds)
+            like = torch.zeros(boards, self.data.boards.shape[1], self.codec.dim, device=self.device)
+            memory.restore([state.get("objective", {}) for state in states], like)
         if self.device.type == "cuda":
             torch.cuda.manual_seed((self.seeds[0] << 32) + self.steps_done)
