@@ -29,6 +29,7 @@ from letgo.evaluation import Doubt, evaluate
 from letgo.presets import PRESETS
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import Session
+from letgo.reproduce.own_runs import RUNS
 from letgo.reproduce.pictures import Picture, analyze_missing, show_commitment, show_pictures
 from letgo.reproduce.results import Results
 from letgo.reproduce.store import Store
@@ -430,6 +431,31 @@ def test_a_report_of_ours_can_be_repeated_by_its_command(file: Path):
     assert not Path(said.data or "here").is_absolute()
 
 
+def test_figure_1_noises_the_pinned_proposal_and_judges_both_answers(monkeypatch: pytest.MonkeyPatch):
+    """A network that answers ones at first and the clean board then: all of that is noised again, clues but for."""
+    seen = study("sudoku-mini", 5, 5)
+    given, x0 = seen.problem.given, seen.solver.clues(seen.problem).values
+    asked: list[tuple[Tensor, float]] = []
+
+    def propose(piece: Piece, x_t: Tensor, t: Tensor) -> Tensor:
+        asked.append((x_t, float(t)))
+        return x0 if len(asked) % 2 == 0 else torch.ones_like(x0)
+
+    monkeypatch.setattr(Piece, "propose", propose)
+    found = analysis_of("self-correction").run(seen)
+    (x_t1, t1), (x_t2, t2) = asked[:2]
+    assert (t1, t2) == pytest.approx((found["t1"], found["t2"]))
+    for t, center, x in ((t1, x0, x_t1), (t2, torch.ones_like(x0), x_t2)):
+        assert torch.equal(x[given], x0[given])
+        noise = ((x - math.cos(math.pi * t / 2) * center) / math.sin(math.pi * t / 2))[~given]
+        assert abs(float(noise.mean())) < 0.25  # of 240 numbers or more: three standard errors
+        assert float(noise.std()) == pytest.approx(1, abs=0.2)
+    assert [found["valid"][name]["value"] for name in ("proposal", "answer")] == [0.0, 1.0]
+    assert (found["instance"], found["boards"]["answer"]["broken"]) == (0, [])
+    assert found["boards"]["clean"]["symbols"] == seen.problem.solution[0].tolist()
+    assert found["boards"]["proposal"]["broken"]
+
+
 # As experiments of `letgo reproduce`
 
 
@@ -485,4 +511,4 @@ def test_pictures_are_of_analyses_and_models_that_there_are():
     for experiment in EXPERIMENTS.values():
         for picture in experiment.pictures:
             assert analysis_of(picture.analysis).needs_model == bool(picture.models)
-            assert set(picture.models) <= set(PRESETS)
+            assert set(picture.models) <= set(PRESETS) | set(RUNS)

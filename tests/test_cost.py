@@ -6,9 +6,10 @@ import pytest
 
 from letgo.analysis import ANALYSES, decay, lines
 from letgo.cli import main
-from letgo.reproduce.cost import CPU, board_cells, cost, told
+from letgo.reproduce.cost import CPU, board_cells, cost, told, training_seconds
 from letgo.reproduce.experiments import EXPERIMENTS, Experiment
 from letgo.reproduce.measure import Need
+from letgo.reproduce.own_runs import seconds
 from letgo.reproduce.pictures import Picture
 from letgo.tune import SIGMAS
 
@@ -39,3 +40,14 @@ def test_the_list_names_everything_with_its_cost(capsys: pytest.CaptureFixture[s
         assert line.startswith(experiment.name)
         assert line.endswith(f"({cost(experiment)})")
     assert "docs/ablations.md" in lines[-1]
+    named = {line.split()[0] for line in lines}
+    assert {f"table{i}" for i in (1, 5, *range(7, 17))} | {f"fig{i}" for i in range(1, 18)} <= named
+
+
+def test_what_is_trained_first_costs_its_steps() -> None:
+    assert [seconds(name) for name in ("sudoku", "baseline", "lambda-0")] == [
+        (0.0, 0.0), (75_000.0, 100.0), pytest.approx((99_750.0, 133.0)),
+    ]  # fmt: skip
+    assert seconds("sudoku-corrupt-20")[1] == pytest.approx(3 * 200_000 * 1.33e-3)
+    assert cost(EXPERIMENTS["fig9"]).endswith("; training first: CPU core 7 days, H200 13 min")
+    assert training_seconds(EXPERIMENTS["fig2"]) == (0, 0)

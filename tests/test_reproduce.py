@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +15,18 @@ import numpy as np
 import pytest
 import torch
 
-from letgo.cli import main
+from letgo.cli import build_parser, main
 from letgo.config import Config
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.estimates import ESTIMATES
 from letgo.metrics import board_keys
-from letgo.presets import PRESETS
+from letgo.presets import ABLATIONS, PRESETS
 from letgo.reproduce import measure
 from letgo.reproduce.coverage import ambiguous_puzzles, coverage_report, distinct_boards, solutions_report
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import Need, Session, trained_steps
+from letgo.reproduce.own_runs import RUNS, config_of, how_to_train
 from letgo.reproduce.paper import TABLE1, TABLES
 from letgo.reproduce.store import Store, stale
 from letgo.solver import Solver, load
@@ -76,15 +78,17 @@ def test_tables_share_their_reports_at_the_papers_size_and_a_quick_one_has_sixte
     assert {n.passes for n in alone if n.file} == {10}
     assert {(n.count, n.passes) for n in needs_of("table7") if n.kind == "evaluate"} == {(1000, 10)}
     small = {(n.kind, n.rule, n.count, n.passes) for n in needs_of("table1", "table7", "solve", quick=True)}
-    assert small == {("evaluate", rule, 16, 1) for rule in ("ddpm", "tweedie")}  # verified solving is never quick
+    assert small == {("evaluate", "ddpm", 16, 1), ("evaluate", "tweedie", 16, 1), ("solve", "tweedie", 4, 1)}
 
 
 def test_columns_name_models_and_regimes_that_exist():
     for table in TABLES.values():
         for cell in table.cells():
-            task = PRESETS[cell.model].build_task()
+            config = config_of(cell.model)
+            task = config.build_task()
             assert (task.name, cell.column.regime in task.regimes) == (cell.column.task, True)
-            assert cell.column.steps in (PRESETS[cell.model].sample_steps, 500)
+            assert cell.column.steps in (config.sample_steps, 500)
+    assert [cell.paper.value for cell in TABLES["table8"].cells() if cell.model == "sudoku-corrupt-20"] == [64.0, 99.6]
     assert len(list(TABLE1.cells())) == 110
 
 
@@ -99,7 +103,10 @@ def test_a_model_is_a_run_a_seed_of_it_or_a_shipped_name(runs: Path, tmp_path: P
     for model, seed in (("latin", 2), ("chess", 2), ("chess", 0), ("sudoku", 0)):  # shipped, but not asked for
         assert session.find(model, seed) is None
     why = f"no run of it in {runs}"
-    assert session.skipped == {"latin.s2": why, "chess": why, "sudoku": why}
+    assert session.skipped == {
+        "latin.s2": f"{why}; `letgo train latin --out {runs}/latin` trains it", "chess": why,
+        "sudoku": f"{why}; `letgo train sudoku --out {runs}/sudoku` trains it",
+    }  # fmt: skip
     assert Session(Store(tmp_path)).find("sudoku", 0) == "sudoku"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sudoku").symlink_to(runs / "latin")  # a run in the present folder is not the shipped model
@@ -107,6 +114,18 @@ def test_a_model_is_a_run_a_seed_of_it_or_a_shipped_name(runs: Path, tmp_path: P
     (tmp_path / "latin").mkdir()
     (tmp_path / "latin" / "s1").symlink_to(runs / "latin.s1")  # seeds that were trained together lie in one folder
     assert Session(Store(tmp_path / "r"), tmp_path).find("latin", 1) == str(tmp_path / "latin" / "s1")
+
+
+def test_the_line_that_trains_a_missing_model_is_one_that_letgo_takes():
+    parser = build_parser()
+    for name in (*RUNS, "sudoku-digits", "sudoku-extreme-consistency", "mnist-sudoku-baseline"):
+        said = parser.parse_args(shlex.split(how_to_train(name).split("`")[1])[1:])
+        assert (said.command, said.out) == ("train", Path("runs") / name)
+        assert said.preset in PRESETS
+        assert (said.data is not None) == ("extreme" in name)
+        assert (said.digits is not None) == ("digits" in name or "mnist" in name)
+        assert said.ablation is None or said.ablation in ABLATIONS
+    assert how_to_train("chess") == ""
 
 
 def test_steps_are_those_of_the_weights_that_tuning_went_back_to(runs: Path, tmp_path: Path):
@@ -207,6 +226,42 @@ def test_other_recipes_go_through_the_cells_of_their_task(away: Path, capsys: py
     said = capsys.readouterr()
     assert "letgo evaluate maze-muon --rule tweedie --regime test --steps 200 --count 1000 --seed 0" in said.out
     assert "left out: maze (no weights of it are shipped" in said.err
+
+
+def test_figures_of_ones_own_runs_show_those_that_are_there_and_name_the_rest(
+    away: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["train", "sudoku-mini", "--out", "runs/lambda-0", "--keep", "1,2", *TINY]) == 0
+    capsys.readouterr()
+    words = ["--quick", "--count", "2", "--models", "runs", "--out", "r", "--device", "cpu"]
+    assert main(["reproduce", "fig9", *words, "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert "left out: baseline (no run of it in runs; `letgo train sudoku-baseline --steps 100000" in said.err
+    report = json.loads((away / "r" / "analysis" / "curves-lambda-0.json").read_text())
+    assert (report["model"], report["n"]) == ("lambda-0", 2)
+    assert [(row["training_steps"], row["rule"]) for row in report["rows"]] == [
+        (1, "ddpm"), (1, "tweedie"), (2, "ddpm"), (2, "tweedie"),
+    ]  # fmt: skip
+    assert report["command"].startswith("letgo analyze curves runs/lambda-0 --count 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fig9", "baseline: no weights of it are shipped; name a folder of runs with --models; `letgo train "),
+        ("fig10", "`letgo train sudoku-baseline --steps 100000 --keep 20000,60000,100000 --out runs/baseline`"),
+        ("fig16", "`letgo train mnist-sudoku-baseline --digits FOLDER --out runs/mnist-sudoku-baseline`"),
+        ("fig17", "fig16: nothing to measure"),
+    ],
+)
+def test_where_no_model_is_at_hand_one_line_says_what_trains_it(
+    name: str, line: str, away: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["reproduce", name, "--quick", "--device", "cpu", "--quiet"]) == 2
+    said = capsys.readouterr()
+    assert line in said.err
+    assert (said.err.count("\n"), said.out) == (1, "")
+    assert list(away.iterdir()) == []
 
 
 def test_solving_is_recorded_with_its_share_and_calls(runs: Path, tmp_path: Path):

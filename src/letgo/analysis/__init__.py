@@ -83,6 +83,13 @@ ANALYSES: dict[str, Analysis] = {
             needs_model=False,
         ),
         Analysis(
+            "self-correction",
+            "a board noised, proposed, noised again and proposed anew, as training shows it to the network",
+            "Fig. 1, Algorithm 2",
+            count=256,
+            walks=0.01,
+        ),
+        Analysis(
             "trajectory",
             "one puzzle's states and proposals on their way through two rules, broken cells marked",
             "App. P, Figs. 12 to 17; mazes as Fig. 3",
@@ -132,7 +139,7 @@ ANALYSES: dict[str, Analysis] = {
             walks=5.0,
         ),
         Analysis("decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", walks=26.0),
-        Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10"),
+        Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10", walks=6.0),  # of three of them
     )
 }
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
     from letgo.machine import device_name, pick_device
     from letgo.progress import Progress
-    from letgo.reproduce.experiments import EXPERIMENTS, run_missing
+    from letgo.reproduce.experiments import ALSO, EXPERIMENTS, run_missing
     from letgo.reproduce.measure import Session, data_files
     from letgo.reproduce.page import checkout, commands, publish
     from letgo.reproduce.results import Results
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from letgo.tasks import TASKS
 
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+    titles |= {name: f"a part of {other}" for name, other in ALSO.items()}
     titles["page"] = "no measurement: the pages and plots from the files in --out"
     if args.list:
         from letgo.reproduce.cost import cost
@@ -56,18 +57,18 @@ def run(args: argparse.Namespace) -> int:
         costs = {name: cost(experiment) for name, experiment in EXPERIMENTS.items()}
         for name, title in titles.items():
             print(f"{name:10} {title}" + (f" ({costs[name]})" if name in costs else ""))
-        print("Figures 9 and 10 are runs of `letgo train` first: docs/ablations.md has their command lines.")
+        print("What is trained first: docs/ablations.md has the command lines.")
         return 0
-    names = list(dict.fromkeys(args.names))
     listing = f"`letgo reproduce --list` shows {', '.join(titles)}"
-    if not names:
+    if not args.names:
         raise LetgoError(f"name a table; {listing}")
-    known = (("table", names, titles, listing), ("task", args.tasks, TASKS, ""))
+    known = (("table", args.names, titles, listing), ("task", args.tasks, TASKS, ""))
     rules = list(dict.fromkeys(need.rule for experiment in EXPERIMENTS.values() for need in experiment.needs))
     for what, given, right, hint in (*known, ("rule", args.rules, rules, f"the tables have {', '.join(rules)}")):
         for name in given or ():
             if name not in right:
                 raise unknown(what, name, right, hint)
+    names: list[str] = list(dict.fromkeys(ALSO.get(name, name) for name in args.names))
     if args.models is not None and not args.models.is_dir():
         raise LetgoError(f"--models {args.models}: no such folder; it should hold a run folder for each model")
     refuse_unwritable(args.page, "--page")
@@ -80,21 +81,21 @@ def run(args: argparse.Namespace) -> int:
     if args.commands:
         print("\n".join(commands(Results(store), names)))
         return 0
-    if args.quick and args.out is None and not args.dry_run:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / ".gitignore").write_text("*\n")  # git leaves a quick look alone
     same = ("models", "device", "tasks", "rules", "count", "quick", "threads", "force", "dry_run")
     session = Session(
         store,
         **{name: getattr(args, name) for name in same},
         seeds=args.seeds or ((0,) if args.quick else (0, 1, 2)),
         data=data_files(args.data or []),
+        ignored=args.quick and args.out is None,
         say=lambda text: print(text, flush=True) if args.dry_run or not args.quiet else None,
         progress=lambda label: Progress(label, voice=args.voice),
     )
     if not args.dry_run:
         args.voice.announce(f"measuring what is missing for {', '.join(names)}, on {device_name(device)}")
     run_missing(session, names)
+    if session.skipped and not session.made and not session.held:
+        raise LetgoError(nothing(names, session.skipped))
     for what, why in session.skipped.items():
         print(f"left out: {what} ({why})", file=sys.stderr)
     if session.held and not args.quiet:
@@ -103,3 +104,12 @@ def run(args: argparse.Namespace) -> int:
     if not args.dry_run:
         publish(Results(store, args.quick), names, args.page, root, args.quiet)
     return 0
+
+
+def nothing(names: list[str], skipped: dict[str, str]) -> str:
+    """Say in a line that nothing could be measured, and why."""
+    what, why = next(iter(skipped.items()))
+    others = [other for other in skipped if other != what]
+    return f"{', '.join(names)}: nothing to measure. {what}: {why}" + (
+        f"; also left out: {', '.join(others)}" if others else ""
+    )

@@ -6,8 +6,8 @@ from functools import cache
 
 from letgo import tasks
 from letgo.analysis import analysis_of
-from letgo.presets import PRESETS
 from letgo.reproduce.experiments import Experiment
+from letgo.reproduce.own_runs import config_of, seconds
 from letgo.samplers import RULES
 
 # Seconds for a cell of one board in one call, of the paper's Transformer with 81 cells: .97 ms a board on one core, and
@@ -31,11 +31,18 @@ def board_cells(experiment: Experiment) -> float:
         boards = need.count * need.passes * max(need.steps, 0) * RULES[need.rule].calls
         total += boards * cells(need.task) * (1 if need.first else SEEDS)
     for picture in experiment.pictures:
-        analysis = analysis_of(picture.analysis)
+        boards = picture.size(quick=False) * analysis_of(picture.analysis).walks
         for model in picture.models:
-            steps = picture.steps or PRESETS[model].sample_steps
-            total += analysis.count * analysis.walks * steps * cells(PRESETS[model].task)
+            config = config_of(model)
+            total += boards * (picture.steps or config.sample_steps) * cells(config.task)
     return total
+
+
+def training_seconds(experiment: Experiment) -> tuple[float, float]:
+    """Return how long the runs take that no weights are shipped of and no preset is: on a CPU core and on an H200."""
+    models = [need.model for need in experiment.needs] + [m for p in experiment.pictures for m in p.models]
+    each = [seconds(model) for model in dict.fromkeys(models)]
+    return sum((cpu for cpu, _ in each), 0.0), sum((h200 for _, h200 in each), 0.0)
 
 
 def told(seconds: float) -> str:
@@ -48,5 +55,6 @@ def told(seconds: float) -> str:
 
 def cost(experiment: Experiment) -> str:
     """Return the cost of what is measured anew, at the paper's size; what lies in the results already costs nothing."""
-    work = board_cells(experiment)
-    return f"CPU core {told(work * CPU)}, H200 {told(work * H200)}" if work else "no sampling"
+    work, (cpu, h200) = board_cells(experiment), training_seconds(experiment)
+    sampling = f"CPU core {told(work * CPU)}, H200 {told(work * H200)}" if work else "no sampling"
+    return f"{sampling}; training first: CPU core {told(cpu)}, H200 {told(h200)}" if cpu else sampling

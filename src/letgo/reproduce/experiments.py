@@ -15,6 +15,7 @@ from letgo.estimates import rate
 from letgo.presets import PRESETS
 from letgo.reproduce import paper, pictures
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
+from letgo.reproduce.own_runs import FIG9, FIG10
 from letgo.reproduce.paper import TABLE1, TABLE1_D3PM, TABLE7, TABLES, TRIES, Cell, Table
 from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
 from letgo.reproduce.plots import Plot
@@ -418,7 +419,7 @@ COVERED = tuple(
     for rule, model in paper.TABLE15
 )
 SUDOKU = ("sudoku-baseline", "sudoku")
-BY_CALLS = ("sudoku", "latin", "queens", "connectivity")  # mazes would take days of a CPU
+BY_CALLS = ("sudoku", "latin", "queens", "connectivity")
 SEVERAL = tuple(
     Need("sudoku", model, "", "tweedie", 200, paper.O3_PUZZLES, paper.O3_DRAWS, kind="solutions", first=True)
     for model in SUDOKU
@@ -439,6 +440,7 @@ EXPERIMENTS = {
         *map(grid, ("table8", "table9", "table11", "table12", "table13", "table14")),
         Experiment("table15", "Table 15: coverage of the 14-queens boards", show_coverage, COVERED),
         Experiment("solutions", "App. O.3: several solutions of one puzzle", show_solutions, SEVERAL),
+        figure("fig1", "Figure 1: self-correction, a board at its five stages", Picture("self-correction", SUDOKU)),
         figure("fig2", "Figures 2, 7 and 8: what DDPM's anchor does", Picture("mechanism", SUDOKU)),
         figure("fig4", "Figures 4 and 5: the toy of App. J", Picture("toy")),
         figure("fig6", "Figure 6: forward-noised solutions", Picture("forward-noise", SUDOKU[:1])),
@@ -460,12 +462,21 @@ EXPERIMENTS = {
         figure("fig13", "Figure 13: queens on their way", Picture("trajectory", ("queens-baseline",), "gen")),
         figure("fig14", "Figure 14: a graph on its way", Picture("trajectory", ("connectivity-ired-baseline",))),
         figure("fig15", "Figure 15: a Sudoku on its way", Picture("trajectory", ("sudoku-baseline",))),
+        figure(
+            "fig16",
+            "Figures 16 and 17: a Sudoku of handwritten digits on its way",
+            Picture("trajectory", ("mnist-sudoku-baseline",)),
+        ),
+        figure("fig9", "Figure 9: the weight of the simple loss", Picture("curves", FIG9)),
+        figure("fig10", "Figure 10: ways of training", Picture("curves", FIG10)),
         figure("table10", "Table 10: sampling steps", Picture("steps", SUDOKU)),
         figure("decay", "App. F.3: EM decay's sensitivity", Picture("decay", SUDOKU)),
         figure(
             "calls",
             "Beyond the paper: accuracy by network calls",
             *(Picture("calls", (f"{name}-baseline", name, f"{name}-d3pm")) for name in BY_CALLS),
+            Picture("calls", tuple(f"sudoku-extreme{kind}" for kind in ("-baseline", "", "-d3pm")), file=True, quick=4),
+            Picture("calls", ("maze-muon-baseline", "maze-muon"), count=200, quick=2),
         ),
         figure(
             "ahead",
@@ -496,6 +507,10 @@ EXPERIMENTS = {
 }
 
 
+# Figures that are panels of another one's picture
+ALSO = {"fig5": "fig4", "fig7": "fig2", "fig8": "fig2", "fig17": "fig16"}
+
+
 def run_missing(session: Session, names: list[str]) -> None:
     """Measure what these experiments lack, all together, for they share reports."""
     needs: list[Need] = []
@@ -505,8 +520,9 @@ def run_missing(session: Session, names: list[str]) -> None:
         if experiment.needs and session.tasks and not any(need.task in session.tasks for need in experiment.needs):
             tasks = dict.fromkeys(need.task for need in experiment.needs)
             session.leave_out(experiment.name, f"it has {', '.join(tasks)} alone")
-    if session.quick and any(need.kind == "solve" for need in needs):
-        session.leave_out("verified solving", "never in a quick run; leave --quick out")
+    if session.quick and "solve" not in names and any(need.kind == "solve" for need in needs):
+        session.leave_out("verified solving", "a quick run has it by its name alone: `letgo reproduce solve --quick`")
+        needs = [need for need in needs if need.kind != "solve"]
     measure_all(session, [need for need in needs if need.kind != "tune"])
     collect_tuning(session, [need for need in needs if need.kind == "tune"])
     analyze_missing(session, list(pictures))

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from letgo import __version__
+from letgo.data.files import write_atomically
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.estimates import rate
 from letgo.evaluation import evaluate
 from letgo.machine import device_name
 from letgo.reproduce.coverage import Advance, ambiguous_puzzles, coverage_report, solutions_report
+from letgo.reproduce.own_runs import how_to_train
 from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
 from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
@@ -27,7 +29,7 @@ from letgo.solver import Solver, load
 from letgo.tasks import TASKS, Problem
 from letgo.tasks.sudoku import Sudoku
 
-QUICK_RULES, QUICK_COUNT = ("ddpm", "tweedie"), 16
+QUICK_RULES, QUICK_COUNT, QUICK_SOLVED = ("ddpm", "tweedie"), 16, 4
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Session:
     progress: Callable[[str], Advance] = lambda label: lambda done, total: None
     skipped: dict[str, str] = field(default_factory=dict)  # what was left out, and why
     held: int = 0  # reports that were there already
+    made: int = 0  # reports that are there now, or commands that would make them
+    ignored: bool = False  # git is to leave what is written alone
     _solver: tuple[str, Solver] | None = None
     _problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
 
@@ -80,7 +84,7 @@ class Session:
         rules, joined = self.rules or (QUICK_RULES if self.quick else None), {}
         for need in needs:
             sizes = KINDS[need.kind].quick if self.quick else (need.count, need.passes)
-            if sizes and (not self.tasks or need.task in self.tasks) and (not rules or need.rule in rules):
+            if (not self.tasks or need.task in self.tasks) and (not rules or need.rule in rules):
                 key = (need.kind, need.model, need.regime, need.rule, need.steps)
                 known = joined.get(key, replace(need, count=0, passes=1))
                 count, passes = max(known.count, self.count or sizes[0]), max(known.passes, sizes[1])
@@ -90,14 +94,14 @@ class Session:
     def find(self, model: str, seed: int) -> str | None:
         """Return the folder of a model's seed, or its shipped name without a folder; None, noted, if missing."""
         name = f"{model}.s{seed}" if seed else model
-        why = "no weights of it are shipped; name a folder of runs with --models"
+        why = f"no weights of it are shipped; name a folder of runs with --models{how_to_train(model)}"
         if self.models is not None:
             places = [self.models / f"{model}.s{seed}", self.models / model / f"s{seed}"]
             places = [self.models / model, *places] if seed == 0 else places
             for place in places:
                 if is_folder(place) and (place / "model.safetensors").is_file():
                     return f"./{place}" if str(place) in shipped() else str(place)
-            why = f"no run of it in {self.models}"
+            why = f"no run of it in {self.models}{how_to_train(model, str(self.models))}"
         elif name in shipped():
             return name
         if seed == 0 or self.find(model, 0) is not None:  # a model that is missing is named once, not for each seed
@@ -117,6 +121,12 @@ class Session:
         if key not in self._problems:
             self._problems[key] = source_of(task, self.data.get(task.name)).draw("test", need.regime, need.count, seed)
         return self._problems[key]
+
+    def begin(self) -> None:
+        """Count a report that is to be made, or its command."""
+        if self.ignored and not self.made and not self.dry_run:
+            write_atomically(self.store.folder / ".gitignore", "*\n")
+        self.made += 1
 
     def leave_out(self, what: str, why: str) -> None:
         self.skipped.setdefault(what, why)
@@ -205,14 +215,16 @@ class Kind:
 
     run: Callable[[Session, Solver, Need, int, Advance], Report]
     same: tuple[str, ...]
-    quick: tuple[int, int] | None  # count and passes of a quick run; None: never in one
+    quick: tuple[int, int]  # count and passes of a quick run
     command: str = ""  # the `letgo reproduce` that repeats it; of "" it is `letgo evaluate`
 
 
 # A kind's reports lie in the file of its name; those of `evaluate` in a file for each model.
 KINDS = {
     "evaluate": Kind(evaluate_boards, ("model", "regime", "rule", "steps", "seed"), (QUICK_COUNT, 1)),
-    "solve": Kind(solve_boards, ("model", "regime", "rule", "steps", "tries", "seed"), None, "solve --tasks {task}"),
+    "solve": Kind(
+        solve_boards, ("model", "regime", "rule", "steps", "tries", "seed"), (QUICK_SOLVED, 1), "solve --tasks {task}"
+    ),
     "coverage": Kind(cover_boards, ("model", "rule", "seed"), (64, 1), "table15 --rules {rule}"),
     "solutions": Kind(find_solutions, ("model", "rule", "seed"), (2, 8), "solutions"),
 }
@@ -233,6 +245,7 @@ def measure(session: Session, need: Need, seed: int, where: str) -> None:
         session.held += 1
         return
     command = command_of(session, need, seed, where, facts)
+    session.begin()
     if session.dry_run:
         session.say(command)
         return
@@ -291,7 +304,10 @@ def collect_tuning(session: Session, needs: Iterable[Need]) -> None:
     """Copy what tuning chose (Table 5) beside the other results."""
     for need in needs:
         where = session.find(need.model, 0) if not session.tasks or need.task in session.tasks else None
-        if where is None or settings_for(session, session.solver(where), need, where) is None or session.dry_run:
+        if where is None or settings_for(session, session.solver(where), need, where) is None:
+            continue
+        session.begin()
+        if session.dry_run:
             continue
         folder, _ = locate(where)
         table = {"model": need.model, "training_steps": trained_steps(folder)}

@@ -12,6 +12,7 @@ from letgo.presets import preset
 RULES = ("ddpm", "euler", "em", "em-decay", "tweedie")
 OBJECTIVES = ("baseline", "self-correction")
 DECODERS, D3PM = ("ancestral", "confidence", "remask"), "d3pm"  # the rows of Table 1's reference, and its training
+CORRUPTED = ("corrupt-20", "corrupt-40")  # Table 8's trainings with random symbols, by their names in `letgo train`
 STEPS = 2_000_000  # optimiser steps of the paper's runs (Table 4)
 TRIES = 10  # of pass@10, and of our verified solving
 
@@ -84,7 +85,7 @@ class Cell:
     @property
     def model(self) -> str:
         model = self.recipe or self.column.model
-        return f"{model}-baseline" if self.objective == "baseline" else model
+        return model if self.objective in ("self-correction", D3PM) else f"{model}-{self.objective}"
 
     def with_others(self) -> list[Cell]:
         """Return the cell, and the same of other recipes."""
@@ -108,7 +109,7 @@ def _tables() -> dict[str, Table]:
     for name, table in read.items():
         score = {"score": table.pop("score")} if "score" in table else {}
         columns = tuple(replace(known[key], **score) for key in table.pop("columns"))
-        rows = {objective: table.pop(objective) for objective in (*OBJECTIVES, D3PM) if objective in table}
+        rows = {objective: table.pop(objective) for objective in (*OBJECTIVES, *CORRUPTED, D3PM) if objective in table}
         values = {o: {rule: _numbers(text) for rule, text in part.items()} for o, part in rows.items()}
         tables[name] = Table(name, columns=columns, values=values, **{**table, "digits": tuple(table["digits"])})
     return tables

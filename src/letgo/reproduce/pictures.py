@@ -10,11 +10,11 @@ from typing import Any
 from letgo.analysis import analysis_of
 from letgo.analysis.drawing import draw
 from letgo.analysis.study import Wish, run_analysis, write_report
-from letgo.presets import PRESETS
 from letgo.reproduce.measure import Session
+from letgo.reproduce.own_runs import config_of, training
 from letgo.reproduce.results import RULE_NAMES, Results, as_table, share
 from letgo.reproduce.store import Report, Store
-from letgo.runs import read_json
+from letgo.runs import read_json, shipped
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,13 @@ class Picture:
     steps: int | None = None
     file: bool = False  # only on instances of a data file
     split: str = "valid"
+    count: int | None = None  # instances, and of a quick look; None: the analysis's own
+    quick: int | None = None
+
+    def size(self, quick: bool) -> int:
+        """Return how many instances it has if nobody asks for another number."""
+        analysis = analysis_of(self.analysis)
+        return (self.quick or analysis.quick) if quick else self.count or analysis.count
 
     def stem(self, *models: str) -> str:
         """Return NAME-MODEL, as `letgo analyze` names its files; the regime follows where it is not the usual one."""
@@ -59,7 +66,19 @@ def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) ->
             )
             found = analysis_of(picture.analysis).tell(report)
             parts.append(f"{picture.analysis}: {of}n = {report['n']}, seed {report['seed']}\n\n```\n{found}\n```")
-    return "\n\n".join(parts or ["Not measured yet."])
+    parts = parts or ["Not measured yet."]
+    if lines := [line for picture in pictures for line in _untrained(picture, results.store)]:
+        text = "\n".join(dict.fromkeys(lines))
+        parts.append(
+            f"No weights are shipped of some of its models. What trains them, for `--models runs`:\n\n```\n{text}\n```"
+        )
+    return "\n\n".join(parts)
+
+
+def _untrained(picture: Picture, store: Store) -> list[str]:
+    """Return what trains those of a picture's models that are neither shipped nor measured."""
+    files, there = picture.files(store), shipped()
+    return [training(model) for model in picture.models if model not in there and not files[model].is_file()]
 
 
 # The nine tasks that Table 16 does not name: all columns of Table 1 but the graphs of 18 nodes.
@@ -120,17 +139,17 @@ def analyze_missing(session: Session, pictures: list[Picture]) -> None:
     """Run the analyses that are not there yet, or on fewer instances than are asked for."""
     for picture in pictures:
         for model, file in picture.files(session.store).items():
-            if not session.tasks or (model and PRESETS[model].task in session.tasks):
+            if not session.tasks or (model and config_of(model).task in session.tasks):
                 _analyze(session, picture, model, file)
 
 
 def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None:
     analysis = analysis_of(picture.analysis)
-    count = session.count or (analysis.quick if session.quick else analysis.count)
+    count = session.count or picture.size(session.quick)
     if not session.force and file.is_file() and read_json(file).get("n", 0) >= count:
         session.held += 1
         return
-    task = PRESETS[model].task if model else ""
+    task = config_of(model).task if model else ""
     if picture.file and task not in session.data:
         session.leave_out(task, f"its files are not at hand: --data FOLDER, or `letgo data fetch {task}`")
         return
@@ -140,6 +159,7 @@ def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None
     data = session.data.get(task)
     wish = Wish(count, 0, picture.steps, picture.regime, data, picture.split, quick=session.quick)
     command = _command(session, picture, where, count, data)
+    session.begin()
     if session.dry_run:
         session.say(command)
         return
