@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         for name in given or ():
             if name not in right:
                 raise unknown(what, name, right, hint)
-    names: list[str] = list(dict.fromkeys(ALSO.get(name, name) for name in args.names))
+    names = list(dict.fromkeys(ALSO[name] if name in ALSO else str(name) for name in args.names))
     if args.models is not None and not args.models.is_dir():
         raise LetgoError(f"--models {args.models}: no such folder; it should hold a run folder for each model")
     refuse_unwritable(args.page, "--page")
