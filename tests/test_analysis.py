@@ -71,6 +71,7 @@ def test_the_list_names_every_analysis_and_where_it_stands_in_the_paper(capsys: 
         assert ("no MODEL" in line) != analysis.needs_model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, analysis in ANALYSES.items() if analysis.needs_model])
 def test_every_analysis_of_a_model_reports_what_it_was_run_on(
     name: str, here: Path, capsys: pytest.CaptureFixture[str]
@@ -163,6 +164,7 @@ def coins(here: Path) -> None:
     save_weights(here / "runs" / "coins" / "model.safetensors", config.build_model().state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, analysis in ANALYSES.items() if analysis.needs_model])
 def test_it_works_on_a_task_of_ones_own(name: str, here: Path):
     coins(here)
@@ -171,6 +173,7 @@ def test_it_works_on_a_task_of_ones_own(name: str, here: Path):
     assert (report["task"], report["model"], report["regime"], report["n"]) == ("coins", "runs/coins", "gen", 4)
 
 
+@pytest.mark.slow
 def test_it_needs_torch_numpy_safetensors_and_jaxtyping_alone(tmp_path: Path):
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('matplotlib', 'pydantic', 'fastapi', 'scipy', 'sklearn')))\n"
@@ -334,6 +337,7 @@ def test_events_add_up_to_the_validity_of_centers():
         assert valid["tweedie"] == valid["proposal"]  # a positive factor changes no argmax
 
 
+@pytest.mark.slow
 def test_noised_cells_are_read_right_as_often_as_a_closed_form_says():
     """Of K symbols the right one has the largest entry with probability E[Phi(Z + alpha / beta)^(K - 1)].
 
@@ -389,6 +393,7 @@ def test_the_toys_exact_denoiser_and_marginal_are_what_quadrature_says(t: float)
         assert log10 == pytest.approx(math.log10(density), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_in_the_toy_ddpm_stays_lost_where_the_sign_is_always_wrong_and_tweedie_does_not(here: Path):
     """App. J; 200 points, a fifth of its steps, for each is twenty walks."""
     assert main(["analyze", "toy", "--quick", "--quiet", "--steps", "40"]) == 0

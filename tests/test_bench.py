@@ -170,6 +170,7 @@ def test_a_path_that_the_scheduler_cannot_follow_is_named(capsys: pytest.Capture
         theirs.make_scheduler(PRESETS["sudoku-flow"], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sudoku-mini", "connectivity"])
 def test_training_is_measured_with_both_objectives(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "train", name, *QUICK, "--json", "--seeds", "2"]) == 0
@@ -240,6 +241,7 @@ def untimed(answers: list[Answer]) -> list[Answer]:
     return [replace(answer, seconds=0.0) for answer in answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["tweedie", "ddpm", "heun"])
 def test_finished_boards_leave_the_batch_and_no_answer_changes(
     rule: str, mini: Solver, monkeypatch: pytest.MonkeyPatch

@@ -718,6 +718,7 @@ sys.exit(subprocess.run(["sh", "-c", '"$0" -m letgo {words}', sys.executable]).r
     return python("-c", code, **environment)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 @pytest.mark.parametrize(
     ("words", "environment"), [(f"solve sudoku-mini {DONE} --quiet", {}), ("models --json", {"PYTHONUNBUFFERED": "1"})]
@@ -742,6 +743,7 @@ def test_an_encoding_that_cannot_draw_is_said_in_a_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_nobody_can_read_on_stderr_does_not_change_the_exit_code() -> None:
     solved = through_shell(f"solve sudoku-mini {DONE} 2>&-")
     assert (solved.returncode, solved.stdout) == (0, f"{DONE}\n")
@@ -771,6 +773,7 @@ assert main(["tune", sys.argv[1], "--rule", "em", "--count", "5", "--steps", "2"
 """
 
 
+@pytest.mark.slow
 def test_training_and_measuring_need_no_extra(tmp_path: Path) -> None:
     done = python("-c", BARE, str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr

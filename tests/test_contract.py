@@ -501,6 +501,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_or_try_other_states(
         assert not torch.equal(first[1].x, run(other)[1].x)
 
 
+@pytest.mark.slow
 @each_rule
 def test_the_captured_loop_is_the_plain_one_and_goes_on_with_fewer_boards(rule_name: str, network: nn.Module) -> None:
     path, sampler = paths_of(rule_name)[0], registered.sampler(rule_name, 4)

@@ -121,6 +121,7 @@ def test_remdm_keeps_the_law_of_the_path_for_independent_cells(t: float, s: floa
     assert stats.chisquare(ours, theirs, sum_check=False).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_remdm_in_small_steps_is_uniform_over_all_288(mini_boards: Tensor) -> None:
     """Cells that open in the same step may clash, and more of them do than in ancestral sampling: the fewer the smaller
     the steps. The chi-square of the valid boards fails for a new seed with odds of 1e-4."""
@@ -331,6 +332,7 @@ for config in (mini, graphs, flow):
 """
 
 
+@pytest.mark.slow
 def test_every_decoder_and_the_training_can_be_captured() -> None:
     """One graph without a look at a number from the host, a shape that follows from data, or a draw that is not keyed
     by instance; by torch.compile without its code generator. On the networks of squares and of graphs."""
@@ -437,6 +439,7 @@ def test_every_task_of_table_1_has_its_masked_twin(name: str) -> None:
     assert all(getattr(config, field) == getattr(beside, field) for field in same)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["ancestral", "confidence", "remask", "remdm"])
 def test_a_cpu_asks_only_about_boards_that_have_changed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     solver = letgo.load("sudoku-mini-d3pm", device="cpu")

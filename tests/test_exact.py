@@ -48,6 +48,7 @@ def solved(boards: Tensor, rule: Rule, path: GaussianPath, count: int, clues: in
     return sum(tuple(answer) in valid and keeps for answer, keeps in zip(answers.tolist(), kept, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ALL_RULES.values(), ids=ALL_RULES)
 def test_every_sampler_always_solves_with_the_true_posterior(mini_boards: Tensor, rule: Rule) -> None:
     """From nothing, from 4 clues and from 8."""
@@ -78,6 +79,7 @@ def test_without_clues_there_is_no_gap(mini_boards: Tensor) -> None:
         assert solved(mini_boards, rule, CosinePath(), count=32, clues=0, told=False) == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [ddpm, euler])
 def test_generated_boards_are_uniform_over_all_288(mini_boards: Tensor, rule: Rule) -> None:
     """Exact scores and small steps sample the data's own law. Fixed seed; a new one fails with odds of 1e-4."""
@@ -105,6 +107,7 @@ def test_the_denoiser_that_is_told_the_clues_proposes_only_boards_that_keep_them
     assert_close(exact(x_t, torch.ones(1, 1, 1)), averages)  # pure noise: every agreeing board counts alike
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_runs() -> None:
     script = Path(__file__).parents[1] / "examples" / "exact_denoiser.py"
     command = [sys.executable, str(script), "--count", "20", "--steps", "20"]

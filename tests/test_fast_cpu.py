@@ -64,6 +64,7 @@ def same_bits_in_any_company(precision: str) -> bool:
     return torch.equal(torch_linear(rows, weight)[:81], torch_linear(rows[:81], weight))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["sudoku", "sudoku-mini", "latin", "queens", "connectivity"])
 def test_a_board_has_the_same_bits_in_any_company(name: str, precision: str) -> None:
@@ -79,6 +80,7 @@ def test_a_board_has_the_same_bits_in_any_company(name: str, precision: str) -> 
         torch.testing.assert_close(together, alone, atol=0.1 if precision == "bf16" else 1e-3, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_answer_does_not_depend_on_its_neighbours_nor_on_when_they_leave(precision: str) -> None:
     if not same_bits_in_any_company(precision):

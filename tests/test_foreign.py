@@ -187,6 +187,7 @@ def eps_network() -> nn.Module:
     return network
 
 
+@pytest.mark.slow
 def test_a_trained_noise_network_needs_its_clip_on_the_cosine_schedule(eps_network: nn.Module) -> None:
     """alpha(1) is 5e-5: x0_hat is eps's error times 20,000. n = 200, seed 0: .98 with the clip."""
     path = TablePath(diffusers.DDPMScheduler(beta_schedule="squaredcos_cap_v2").alphas_cumprod)

@@ -122,6 +122,7 @@ def test_the_same_instances_are_drawn(key: str):
     assert digest(problem.solution.long(), problem.given, context) == GOLDEN["instances"][key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(GOLDEN.get("sampling", {})))
 def test_a_shipped_model_ends_in_the_same_boards(key: str):
     """On another CPU a cell may fall to the other side of a tie, not more."""
@@ -132,6 +133,7 @@ def test_a_shipped_model_ends_in_the_same_boards(key: str):
     assert sum(a != b for a, b in pairs) <= (0 if SAME else 0.02 * len(pairs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", sorted(GOLDEN.get("training", {})))
 def test_twenty_training_steps_lead_to_the_same_weights(what: str, tmp_path: Path):
     expected, (losses, weights) = GOLDEN["training"][what], trained(what, tmp_path / "run")

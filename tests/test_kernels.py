@@ -335,6 +335,7 @@ def integrate(rule: Rule, path: GaussianPath, x: Tensor, steps: int, mean: float
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "ratio"), [(euler, 2), (heun, 4)])
 @pytest.mark.parametrize("spread", [0.3, 1.7])
 def test_doubling_the_steps_divides_the_error_by_the_order(

@@ -99,6 +99,7 @@ def same(ours: list[Snapshot], theirs: list[Snapshot]) -> bool:
     return numbers and remembered and states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "soft_until"), [(Curve, INF), (Remembering, 0.5)])
 def test_every_setting_gives_the_plain_states_and_shares_its_kinds_step(
     network: type[Curve], soft_until: float
@@ -223,6 +224,7 @@ def test_a_step_that_cannot_be_built_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert not loop.steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sudoku-mini", "connectivity"])
 def test_the_solver_gives_the_same_answers_through_the_loop(name: str) -> None:
     config = PRESETS[name]
@@ -296,6 +298,7 @@ print(counters["stats"]["unique_graphs"])
 """
 
 
+@pytest.mark.slow
 def test_the_whole_step_is_traced_once_per_kind_of_rule_for_all_networks_alike() -> None:
     """By torch.compile without its code generator, which needs a compiler; apart, since checked code is not traced."""
     done = subprocess.run([sys.executable, "-c", TRACE], capture_output=True, text=True, timeout=300, check=False)

@@ -200,6 +200,7 @@ def test_a_model_without_a_mark_says_so(mini: Solver):
 HARDEST = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."  # Arto Inkala, 2012
 
 
+@pytest.mark.slow
 def test_what_the_first_model_leaves_unsolved_goes_on_to_the_looped_one(capsys: pytest.CaptureFixture[str]):
     """This puzzle is known to have one solution; `sudoku` does not find it at its first try."""
     solution = "812753649943682175675491283154237896369845721287169534521974368438526917796318452"

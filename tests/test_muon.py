@@ -95,6 +95,7 @@ def test_steps_are_those_of_torchs_muon_and_adam() -> None:
             assert float(move.norm()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_it_moves_the_same() -> None:
     torch.manual_seed(0)
@@ -115,6 +116,7 @@ def test_compiled_it_moves_the_same() -> None:
     assert float((ends[0] - start).abs().max()) > 1e-3
 
 
+@pytest.mark.slow
 def test_it_learns_faster_than_adam() -> None:
     """150 steps on 256 boards of 4x4: over seeds 0 to 5 its loss was .68 to .74 of Adam's."""
     boards = MINI.build_task().generate(256, data_rng(0, "train"), "train")

@@ -52,6 +52,7 @@ def test_the_page_describes_it(file: Path):
     assert set(card.example.puzzle) & {"H", "T"}  # a puzzle to watch has a clue, though its first regime gives none
 
 
+@pytest.mark.slow
 def test_a_model_without_its_task_leaves_the_page_standing(file: Path, tmp_path: Path):
     pytest.importorskip("fastapi")
     from letgo.app.catalog import Catalog

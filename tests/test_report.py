@@ -71,6 +71,7 @@ def facts(report: Report) -> dict[str, Any]:
     return {name: value for name, value in report.as_dict().items() if name not in APART}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [1, 2, 5])
 @pytest.mark.parametrize("name", CASES)
 def test_the_parts_of_a_measurement_make_the_whole_exactly(name: str, total: int) -> None:

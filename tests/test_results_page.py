@@ -313,6 +313,7 @@ def test_table_5_pools_seeds_that_were_tuned_alike_and_names_edges(put: Any):
     assert "| sudoku | (7, 0.7), edge: sigma | 1.000 [0.992, 1.000] | 500 | 0 |" in text
 
 
+@pytest.mark.slow
 def test_a_page_is_stale_when_a_result_file_changes(put: Any, tmp_path: Path):
     store, page = put("sudoku", report(1900), report(900, rule="ddpm")), tmp_path / "docs" / "results.md"
     drawn = {path.relative_to(page.parent).as_posix() for path in write_pages(Results(store), page)}

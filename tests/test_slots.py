@@ -210,6 +210,7 @@ def told(answers: list[Answer]) -> list[tuple]:
     return [(a.board, a.solved, a.tries, a.calls, a.belief) for a in answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 def test_answers_are_those_of_each_puzzle_alone(verify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rule, steps = "heun", 4

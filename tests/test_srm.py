@@ -139,6 +139,7 @@ def test_cells_lie_side_by_side_on_a_board() -> None:
     assert torch.equal(as_board(cells), board)
 
 
+@pytest.mark.slow
 def test_the_tool_measures_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random weights of narrow layers, two boards, two steps: the command of docs/systems.md, but for its sizes."""
     place = Path(__file__).parents[1] / "tools" / "srm.py"

@@ -95,6 +95,7 @@ def mixed_puzzles() -> Problem:
     return Problem.cat([minimal[:80], without_one_clue(minimal[80:130]), with_one_wrong_clue(minimal[130:]), scattered])
 
 
+@pytest.mark.slow
 def test_cp_sat_agrees_on_200_puzzles_about_solutions_and_uniqueness():
     puzzles = mixed_puzzles()
     counts, (answers, solved) = count_solutions(puzzles, cap=2), solve(puzzles)

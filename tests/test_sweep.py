@@ -245,6 +245,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find the worker")
 def test_processes_are_really_killed_and_interrupted_and_nothing_is_done_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -148,6 +148,7 @@ def averaged_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("letgo.training.trainer.EMA_EVERY", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("averaged_always")
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)], ids=["alone", "stacked"])
 @pytest.mark.parametrize(
@@ -329,6 +330,7 @@ def test_going_on_without_a_step_changes_nothing(stop: str, tmp_path: Path, monk
     assert read_json(tmp_path / "config.json")["weights"] == "ema"
 
 
+@pytest.mark.slow
 def test_the_command_line_validates_only_weights_that_are_new(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,6 +552,7 @@ def training_process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_save_and_say_how_to_go_on(
     number: signal.Signals, tmp_path: Path, training_process: subprocess.Popen[str]
@@ -610,6 +613,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [100, 20_000])
 def test_a_full_disk_loses_nothing_already_saved(room: int, tmp_path: Path) -> None:
     """A limit on the size of any file written: the small one stops config.json, the large one state.pt."""

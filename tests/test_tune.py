@@ -92,6 +92,7 @@ def test_with_as_is_or_another_file_the_weights_stay(run: Path, tmp_path: Path) 
     assert (run / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_settings_found_for_other_weights_are_dropped(run: Path) -> None:
     table(run, "--as-is")
     other = run / "tune-em-decay.json"
@@ -505,6 +506,7 @@ def test_runs_tuned_as_one_all_keep_the_table_and_are_of_one_task(
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_works_on_is_tuned_into_a_file_only(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,11 +81,13 @@ def differing(before: str, after: str) -> set[int]:
 
 
 class QuickFirst:
-    """Tests marked as fast come first: the first that fails ends the run."""
+    """Tests marked as fast come first, slow ones last: the first that fails ends the run."""
 
     @staticmethod
     def pytest_collection_modifyitems(items: list) -> None:
-        items.sort(key=lambda item: item.get_closest_marker("fast") is None)
+        items.sort(
+            key=lambda item: (item.get_closest_marker("slow") is not None, item.get_closest_marker("fast") is None)
+        )
 
 
 def notices(file: Path, changed: str, tests: list[str], seconds: int) -> bool:
@@ -109,6 +111,7 @@ def notices(file: Path, changed: str, tests: list[str], seconds: int) -> bool:
         import pytest
 
         flags = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--hypothesis-seed=0"]
+        flags += ["-m", "not browser and not emulator and not extras and not journey and not ray"]  # slow ones, too
         os._exit(int(pytest.main([*flags, *tests], plugins=[QuickFirst()])) != 0)
     return os.waitpid(pid, 0)[1] != 0
 

@@ -188,6 +188,7 @@ def test_up_to_the_queue_everyone_is_served():
         assert health(address)["finished"] == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["trajectory", "race", "until-sure", "solve"])
 def test_a_client_that_goes_away_frees_its_place(route):
     """Each request would run for minutes; none is finished when its place is free again."""

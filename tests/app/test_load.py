@@ -20,6 +20,7 @@ from letgo.app.jobs import Lane, RaceJob, SolveJob, TrajectoryJob
 from letgo.app.limits import BACKLOG
 from letgo.app.scheduler import Batch, Scheduler, shares
 
+pytestmark = pytest.mark.slow
 HOST = "http://127.0.0.1"
 
 

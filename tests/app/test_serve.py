@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+pytestmark = pytest.mark.slow
 PUZZLE = ".1..3......2..3."
 
 
