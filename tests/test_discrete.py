@@ -19,7 +19,16 @@ import letgo
 from letgo.cli import main
 from letgo.codecs import OneHot
 from letgo.config import Config
-from letgo.discrete import Absorbing, Confidence, ExactUnmasker, Masked, MaskedCrossEntropy, remdm, uniform
+from letgo.discrete import (
+    Absorbing,
+    Confidence,
+    ExactUnmasker,
+    Masked,
+    MaskedCrossEntropy,
+    masked_belief,
+    remdm,
+    uniform,
+)
 from letgo.discrete import masked_cells as masked
 from letgo.engines.graph import Graph
 from letgo.errors import LetgoError
@@ -398,6 +407,7 @@ def test_every_verb_refuses_a_rule_that_does_not_fit(
 ) -> None:
     for model, rule, others in (
         (masked_run, "tweedie", "confidence, ancestral, remask, remdm"),
+        (masked_run, "em-decay", "confidence, ancestral, remask, remdm"),  # not the settings that it would need
         ("sudoku-mini", "remdm", "tweedie, ddpm, ddim, resample, euler, heun, em, em-decay"),
     ):
         assert main([*words.replace("RUN", model).split(), "--rule", rule, "--quiet"]) == 2
@@ -412,6 +422,52 @@ def test_a_masked_model_has_nothing_to_tune(masked_run: str, capsys: pytest.Capt
     assert main(["tune", masked_run, "--rule", "em", "--count", "5", "--quiet"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "does not fit a model with Absorbing and Masked; choose one of confidence" in line
+
+
+def test_an_analysis_of_other_rules_says_so(masked_run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "mechanism", masked_run, "--quick", "--steps", "2", "--quiet"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "letgo: mechanism: rule 'tweedie' does not fit a model with Absorbing and Masked; analyse an"
+    )
+
+
+def test_every_open_cell_is_asked_about_once_while_it_is_hidden(mini_boards: Tensor) -> None:
+    """By the exact posterior: the log-share of the boards that agree outside the hidden cells and have this symbol."""
+    clues, exact, seen = puzzles(mini_boards, 12, 4), ExactUnmasker(mini_boards, 4), []
+
+    def denoise(x_t: Tensor, t: Tensor) -> Tensor:
+        seen.append(x_t)
+        return exact(x_t, t)
+
+    found = masked_belief(denoise, clues, clues.values, Noise.first(0, 12))
+    hidden = torch.stack([masked(x_t) for x_t in seen])
+    assert torch.equal(hidden.sum(0), (~clues.given).long())
+    assert all(torch.equal(x_t[~hide], clues.values[~hide]) for x_t, hide in zip(seen, hidden, strict=True))
+    assert not found[clues.given].any()
+    boards = CODEC.decode(clues.values)
+    for row, cell in (~clues.given).nonzero().tolist():
+        [call] = hidden[:, row, cell].nonzero()[:, 0].tolist()
+        agreeing = mini_boards[((mini_boards == boards[row]) | hidden[call, row]).all(1)]
+        share = (agreeing[:, cell] == boards[row, cell]).float().mean()
+        torch.testing.assert_close(found[row, cell], share.log())
+    swapped = boards.clone()
+    swapped[:, [0, 1]] = boards[:, [1, 0]]
+    wrong = clues.values.where(clues.given[..., None], CODEC.encode(swapped))
+    broken = (CODEC.decode(wrong) != boards).any(1)
+    assert broken.any()
+    believed = masked_belief(exact, Clues(wrong, clues.given), wrong, Noise.first(0, 12)).sum(1)
+    assert (believed[broken] < found.sum(1)[broken].min() - 5).all()
+
+
+def test_a_masked_model_doubts_its_boards(masked_run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", masked_run, "--rule", "confidence", "--count", "4", "--steps", "8", "--json", "--quiet"]
+    assert main([*words, "--passes", "3", "--until-sure", "--sure", "-100000"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["calls_per_instance"]["value"] == 8 + 8  # sure of the first board, after the calls that ask about it
+    assert main([*words, "--passes", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["chosen_at_k"]["n"] == 4
+    assert main(["generate", masked_run, "--count", "2", "--tries", "2", "--quiet"]) == 0
 
 
 def test_both_kinds_of_chance_are_measured_by_the_command_line(

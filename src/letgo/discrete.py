@@ -22,8 +22,10 @@ from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
 from letgo.objectives import Batch, Network
 from letgo.paths import Path
+from letgo.pinning import Clues
 from letgo.registry import choose
-from letgo.rng import DRAW, KERNEL, uniform_times
+from letgo.rng import DRAW, KERNEL, START, Noise, uniform_times
+from letgo.sampling import BELIEF_TIMES, Denoise, cell_likelihood, propose
 from letgo.shapes import State, Symbols, Time
 
 LEAST = 1e-9  # the probability that is left to every symbol
@@ -68,6 +70,22 @@ class Absorbing:
 
     def sample(self, x0: State, t: Time, noise: State) -> State:
         return torch.where(uniform(noise[..., :1]) <= self.alpha(t), x0, self.start(x0, lambda purpose: noise))
+
+
+@torch.no_grad()
+def masked_belief(denoise: Denoise, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch cells"]:
+    """Return what each cell has in the network's self-likelihood of a finished board: the log-probability of its symbol
+    while it is hidden with a few others, every open cell once. A clue has nothing."""
+    calls, total = len(BELIEF_TIMES), torch.zeros(board.shape[:2], device=board.device)
+    turn = (calls * uniform(noise.normal(1, START, *board.shape[1:])[..., 0])).floor().clamp(max=calls - 1)
+    time, nothing = torch.full((1, 1, 1), 1 / calls, device=board.device), torch.zeros_like(board)
+    nothing[..., -1] = 1
+    for call in range(calls):
+        hidden = turn == call
+        x_t = clues.pin(torch.where(hidden[..., None], nothing, board))
+        x0_hat = propose(denoise, x_t, time, None)[0]
+        total += cell_likelihood(x0_hat, board, clues.given | ~hidden)
+    return total
 
 
 Choice = Callable[[Draw], Cells]

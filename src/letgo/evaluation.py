@@ -131,7 +131,7 @@ def evaluate(
         tries = solver.sample(problem, sampler, seed, passes, 0, batch, progress).unflatten(0, (passes, -1))
         seconds = time.perf_counter() - started
         boards = torch.stack([solver.read(x, problem) for x in tries])
-        best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.codec.one_hot else None
+        best = solver.most_believed(boards, problem, seed, batch) if passes > 1 and solver.doubts else None
         columns = _columns(solver, problem, tries, boards, best, sampler.calls * passes)
         calls = sampler.calls * passes * len(problem)
     else:

@@ -164,10 +164,18 @@ class Sampler:
         return {name: value for name, default in USUAL.items() if (value := getattr(self, name)) != default}
 
     def check(self, path: Path, codec: Codec) -> None:
-        """Refuse a rule that does not fit a model by the names of those that do."""
-        if not RULES[self.rule].fits(path, codec):
-            others = ", ".join(fitting(path, codec))
-            raise LetgoError(
-                f"rule '{self.rule}' does not fit a model with {type(path).__name__} and {type(codec).__name__}; "
-                f"choose {'one of ' + others if others else 'another codec'}"
-            )
+        check_fit(self.rule, path, codec)
+
+
+class Unfit(LetgoError):
+    """A rule does not fit a model's path or codec."""
+
+
+def check_fit(rule: str, path: Path, codec: Codec) -> None:
+    """Refuse a rule that does not fit a model by the names of those that do."""
+    if not rule_kind(rule).fits(path, codec):
+        others = ", ".join(fitting(path, codec))
+        raise Unfit(
+            f"rule '{rule}' does not fit a model with {type(path).__name__} and {type(codec).__name__}; "
+            f"choose {'one of ' + others if others else 'another codec'}"
+        )

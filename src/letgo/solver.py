@@ -16,6 +16,7 @@ from letgo.answers import Answer, Ledger
 from letgo.codecs import encoded, is_varied
 from letgo.config import Config
 from letgo.data.puzzles import parse_puzzles
+from letgo.discrete import Masked, masked_belief
 from letgo.engines import pick_engine
 from letgo.engines.cpu import has_bf16, packs
 from letgo.errors import LetgoError, unknown, whole_number
@@ -24,7 +25,7 @@ from letgo.pinning import Clues
 from letgo.replay import Trajectory
 from letgo.rng import Noise
 from letgo.runs import Run, load_model, read_card
-from letgo.samplers import SETTINGS, Sampler, fitting, rule_kind
+from letgo.samplers import SETTINGS, Sampler, check_fit, fitting, rule_kind
 from letgo.sampling import Snapshot, Walk, cell_belief, cell_likelihood
 from letgo.shapes import State, Symbols
 from letgo.slots import Slots
@@ -96,9 +97,8 @@ class Solver:
             if name not in SETTINGS:
                 raise unknown("setting", name, SETTINGS)
         given = {name: value for name, value in settings.items() if value is not None}
-        sampler = Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
-        sampler.check(self.path, self.codec)
-        return sampler
+        check_fit(rule, self.path, self.codec)  # before a setting is missed that would not help
+        return Sampler(rule, self.steps(steps), **{**self.tuned(rule, regime), **given})
 
     @property
     def best_rule(self) -> str:
@@ -241,8 +241,13 @@ class Solver:
             return boards[0]
         return boards[self.most_believed(boards, problem, seed, batch), torch.arange(len(problem))]
 
+    @property
+    def doubts(self) -> bool:
+        """Say whether the network's answers are probabilities of symbols, so that a board has a self-likelihood."""
+        return self.codec.one_hot or isinstance(self.codec, Masked)
+
     def check_belief(self) -> None:
-        if not self.codec.one_hot:
+        if not self.doubts:
             codec = self.config.codec
             raise LetgoError(f"self-likelihood needs one-hot symbols, and this model has codec {codec}; take one try")
 
@@ -256,6 +261,8 @@ class Solver:
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
         denoise = self.sample_engine.denoise(self.context(problem))
+        if isinstance(self.codec, Masked):
+            return masked_belief(denoise, clues, clues.values, noise).cpu()
         return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
 
     def likelihood(self, x0_hat: State, boards: Symbols, problem: Problem) -> Float[Tensor, "batch"]:

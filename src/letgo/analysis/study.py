@@ -22,7 +22,7 @@ from letgo.kernels import Transition
 from letgo.machine import cpu_threads, device_name
 from letgo.pinning import Clues
 from letgo.rng import Noise
-from letgo.samplers import Sampler
+from letgo.samplers import Sampler, Unfit
 from letgo.sampling import starting_state
 from letgo.shapes import State, Symbols, Time
 from letgo.solver import Solver
@@ -184,7 +184,11 @@ def run_analysis(
         study.instances, data = source.draw(split, wish.regime, count, wish.seed), source.identity(split)
         about |= {"model": solver.config.name, "task": solver.task.name, "objective": solver.config.objective}
         about |= {"regime": regime, "split": split, "data": data, "steps": study.steps}
-    found = analysis.run(study)
+    try:
+        found = analysis.run(study)
+    except Unfit as error:
+        reason = str(error).partition(";")[0]
+        raise LetgoError(f"{analysis.name}: {reason}; analyse another model, or take another of --list") from None
     settings = {rule: sampler.settings for rule, sampler in study.samplers.items()}
     where: dict[str, Any] = {} if solver is None else {"settings": settings, "precision": solver.sample_precision}
     return {
