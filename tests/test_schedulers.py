@@ -32,6 +32,7 @@ from letgo.schedulers import EMDecayScheduler, TweedieReprojectionScheduler
 SHAPE = (2, 3, 4, 4)
 BOTH = pytest.mark.parametrize("kind", [TweedieReprojectionScheduler, EMDecayScheduler])
 FLOW = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
+DYNAMIC = {"use_dynamic_shifting": True, "time_shift_type": "linear"}
 RULES = {TweedieReprojectionScheduler: tweedie, EMDecayScheduler: EulerMaruyama(0.8, 0.6)}
 SETTINGS = {TweedieReprojectionScheduler: {}, EMDecayScheduler: {"sigma": 0.8, "tau_start": 0.6}}
 
@@ -105,11 +106,14 @@ def test_tweedie_is_the_lcm_scheduler_but_for_its_last_step(prediction: str, sch
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("settings", [{}, {"shift": 3.0}, {"use_dynamic_shifting": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"shift": 3.0}, {"use_dynamic_shifting": True}, {**DYNAMIC, "shift_terminal": 0.1}],
+)
 @pytest.mark.parametrize("given", ["count", "sigmas"])
 def test_tweedie_on_the_flow_path_is_stochastic_sampling_of_diffusers(settings: dict, given: str) -> None:
     theirs = diffusers.FlowMatchEulerDiscreteScheduler(stochastic_sampling=True, **settings)
-    ours = TweedieReprojectionScheduler.from_config(theirs.config, **FLOW)
+    ours = TweedieReprojectionScheduler.from_config(theirs.config)  # that it is of a flow is seen
     shift = {"mu": 0.7} if settings.get("use_dynamic_shifting") else {}
     for scheduler in (theirs, ours):
         scheduler.set_timesteps(
@@ -121,6 +125,28 @@ def test_tweedie_on_the_flow_path_is_stochastic_sampling_of_diffusers(settings: 
     theirs.set_begin_index(1)
     theirs._step_index = None
     assert_close(noisy, theirs.scale_noise(normal(3), theirs.timesteps[1:2], normal(4)))
+
+
+@BOTH
+def test_a_flow_is_the_same_flow_in_other_classes_and_in_a_file(kind, tmp_path: Path) -> None:
+    flow = {"use_flow_sigmas": True, "prediction_type": "flow_prediction", "flow_shift": 5.0}
+    theirs = diffusers.UniPCMultistepScheduler(**flow)
+    euler = diffusers.FlowMatchEulerDiscreteScheduler(shift=5.0)
+    euler.save_pretrained(tmp_path)
+    for ours in (
+        kind.from_config(theirs.config),
+        kind.from_config(diffusers.UniPCMultistepScheduler().config, **flow),
+        kind.from_config(euler.config),
+        kind.from_pretrained(tmp_path),
+    ):
+        assert (ours.config.prediction_type, ours.config.shift, ours.flow) == ("flow_prediction", 5.0, True)
+        assert_close(ours.timesteps, euler.timesteps)
+        assert kind.from_config(type(euler).from_config(ours.config).config).timesteps.equal(ours.timesteps)
+        again = kind.from_config(type(theirs).from_config(ours.config).config)
+        assert configured(again).items() >= {**configured(ours), **flow}.items() - {("flow_shift", 5.0)}
+    assert not kind.from_config(diffusers.DDPMScheduler().config).flow
+    plain = kind.from_config(euler.config, use_flow_sigmas=False, prediction_type="sample")
+    assert (plain.flow, plain.config.prediction_type) == (False, "sample")
 
 
 def test_em_decay_on_the_flow_path_is_our_kernel_and_euler_without_noise() -> None:
@@ -252,6 +278,7 @@ def test_trained_betas_may_be_of_any_length(kind, tmp_path: Path) -> None:
     assert_close(kind.from_pretrained(tmp_path).alphas_cumprod, torch.tensor([0.9, 0.63]))
     assert scheduler.timesteps.tolist() == [1, 0]
     assert len(scheduler) == 1000
+    assert_close(kind(**FLOW, trained_betas=[0.1, 0.3]).betas, torch.tensor([0.1, 0.3]))  # not heeded there
 
 
 @BOTH
@@ -316,6 +343,7 @@ def test_steps_may_come_in_any_order_and_from_outside_the_grid(kind) -> None:
         (FLOW, {"sigmas": [1.0, -0.5]}, "within 1 to 0"),
         (FLOW, {"sigmas": [float("nan")]}, "within 1 to 0"),
         ({**FLOW, "use_dynamic_shifting": True}, {"num_inference_steps": 3}, "give mu"),
+        ({**FLOW, "time_shift_type": "cubic"}, {}, "choose one of exponential, linear"),
     ],
 )
 def test_what_cannot_be_is_said(settings: dict, asked: dict, error: str) -> None:
@@ -344,6 +372,17 @@ def test_no_shift_leads_beyond_noise(shift: float) -> None:
 def test_a_learned_variance_is_not_taken_for_a_prediction() -> None:
     with pytest.raises(LetgoError, match="learned variance"):
         TweedieReprojectionScheduler().step(normal(1, 2, 6, 4, 4), 9, normal(1))
+    theirs = diffusers.DDPMScheduler(variance_type="learned_range")
+    ours = TweedieReprojectionScheduler.from_config(theirs.config)  # which says that there is one
+    estimates = [s.step(normal(1, 2, 6, 4, 4), 9, normal(1)).pred_original_sample for s in (ours, theirs)]
+    assert_close(*estimates)
+
+
+@pytest.mark.parametrize("name", ["invert_sigmas", "use_karras_sigmas"])
+def test_noise_levels_that_are_not_known_are_refused(name: str) -> None:
+    theirs = diffusers.FlowMatchEulerDiscreteScheduler(**{name: True})
+    with pytest.raises(LetgoError, match=f"{name}=False"):
+        TweedieReprojectionScheduler.from_config(theirs.config).set_timesteps(4)
 
 
 # In a pipeline

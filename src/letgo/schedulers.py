@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -47,11 +47,30 @@ PREDICTIONS = {  # diffusers' name of what a network predicts, and the path's wa
     "v_prediction": "x0_from_v",
     "flow_prediction": "x0_from_velocity",
 }
+OTHER_LEVELS = ("invert_sigmas", "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")  # not known here
+TIME_SHIFTS = {"exponential": math.exp, "linear": float}  # the shift that mu stands for
 
 
 def shifted(sigmas: Tensor, shift: Real) -> Tensor:
     """Return the noise levels of a flow, moved towards noise where the shift is above 1."""
     return shift * sigmas / (1 + (shift - 1) * sigmas)
+
+
+def stretched(sigmas: Tensor, last: Real | None) -> Tensor:
+    """Return noise levels whose distances from 1 are scaled so that they end at `last`, where one is given."""
+    return 1 - (1 - sigmas) * (1 - last) / (1 - sigmas[-1]).clamp(min=ROUNDING) if last else sigmas
+
+
+def in_our_words(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the configuration of another scheduler says of a flow by having no betas, or by `flow_shift`."""
+    default = config.get("_use_default_values", ())  # defaults of a class do not go on to the next one
+    chosen = {**{name: value for name, value in config.items() if name not in default}, **settings}
+    said: dict[str, Any] = {}
+    if "shift" in config and "beta_start" not in config:  # one of diffusers' FlowMatch schedulers
+        said = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
+    if chosen.get("use_flow_sigmas") and "flow_shift" in chosen:
+        said["shift"] = chosen["flow_shift"]
+    return {name: value for name, value in said.items() if name not in chosen}
 
 
 def thresholded(x0_hat: AnyState, ratio: Real, largest: Real) -> AnyState:
@@ -78,20 +97,30 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
     def rule(self) -> Rule:
         """Return the update rule of `letgo.kernels` that makes a step."""
 
+    @classmethod
+    def from_config(cls, config: Any = None, return_unused_kwargs: bool = False, **settings: Any) -> Any:
+        """Build the scheduler from its own configuration or that of another one; `settings` come before both."""
+        if isinstance(config, dict):
+            settings = {**in_our_words(config, settings), **settings}
+        return super().from_config(config, return_unused_kwargs, **settings)
+
     def prepare(self) -> None:
         """Build the path and the full grid from the configuration."""
         known = ["sample", *(name for name in PREDICTIONS if self.flow or name != "flow_prediction")]
         if (kind := self.config["prediction_type"]) not in known:
             raise unknown("prediction_type", kind, known)
         whole_number("num_train_timesteps", self.config["num_train_timesteps"], least=1)
+        if self.config["time_shift_type"] not in TIME_SHIFTS:
+            raise unknown("time_shift_type", self.config["time_shift_type"], TIME_SHIFTS)
         self.num_inference_steps: int | None = None
         self.path: GaussianPath
+        ddpm = self.ddpm()
+        self.betas = ddpm.betas
         if self.flow:
             self.path, last = LinearPath(), self.config["num_train_timesteps"]
             self.timesteps = (last * shifted(torch.arange(last, 0, -1) / last, self.fixed_shift)).clamp(max=last)
             return
-        ddpm = self.ddpm()
-        self.betas, self.alphas_cumprod = ddpm.betas, ddpm.alphas_cumprod
+        self.alphas_cumprod = ddpm.alphas_cumprod
         self.path, self.timesteps = TablePath(self.alphas_cumprod), torch.arange(len(self.betas) - 1, -1, -1)
 
     def ddpm(self) -> DDPMScheduler:
@@ -123,7 +152,8 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
     ) -> None:
         """Choose how many steps are made, or at which timesteps, or on the flow path at which noise levels.
 
-        `mu` is the logarithm of the shift where the configuration has `use_dynamic_shifting`.
+        `mu` is the logarithm of the shift where the configuration has `use_dynamic_shifting`, or the shift itself with
+        `time_shift_type="linear"`.
         """
         if sigmas is not None and not self.flow:
             raise LetgoError("sigmas are those of the flow path (use_flow_sigmas=True); give timesteps")
@@ -144,16 +174,21 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
 
     def flow_timesteps(self, count: int, timesteps: Grid, sigmas: Grid, mu: Real | None) -> Tensor:
         """Return timesteps as they are; noise levels, given or evenly spaced, with the shift."""
-        last = self.config["num_train_timesteps"]
+        config, last = self.config, self.config["num_train_timesteps"]
+        for name in OTHER_LEVELS:
+            if config.get(name):
+                raise LetgoError(f"the configuration has {name}, which is not known here; give {name}=False")
         if timesteps is not None and sigmas is None:
             chosen = torch.as_tensor(timesteps, dtype=torch.float32)
         else:
-            if self.config["use_dynamic_shifting"] and mu is None:
-                raise LetgoError("the configuration has use_dynamic_shifting; give mu, the logarithm of the shift")
-            shift = math.exp(mu) if mu is not None and self.config["use_dynamic_shifting"] else self.fixed_shift
+            shift = self.fixed_shift
+            if config["use_dynamic_shifting"]:
+                if mu is None:
+                    raise LetgoError("the configuration has use_dynamic_shifting; give mu, the logarithm of the shift")
+                shift = TIME_SHIFTS[config["time_shift_type"]](mu)
             least = float(shifted(torch.tensor(1 / last), self.fixed_shift))
             levels = torch.linspace(1, least, count) if sigmas is None else torch.as_tensor(sigmas)
-            chosen = last * shifted(levels.float(), shift)
+            chosen = last * stretched(shifted(levels.float(), shift), config["shift_terminal"])
         if not bool((chosen.diff() < 0).all() & (chosen >= 0).all() & (chosen <= last * (1 + ROUNDING)).all()):
             raise LetgoError(f"timesteps must fall, from noise to data, within {last} to 0, and sigmas within 1 to 0")
         return chosen.clamp(max=last)
@@ -221,6 +256,8 @@ class PathScheduler(SchedulerMixin, ConfigMixin):
         return_dict: bool = True,
     ) -> DDPMSchedulerOutput | tuple[Tensor, Tensor]:
         """Go from x_t to the next timestep of the grid below `timestep`, and return that state and x0_hat."""
+        if self.config.get("variance_type") in ("learned", "learned_range"):  # of a configuration of DDPMScheduler's
+            model_output = model_output[:, : sample.shape[1]]
         if model_output.shape != sample.shape:
             shapes = f"{tuple(model_output.shape)} and the sample {tuple(sample.shape)}"
             raise LetgoError(f"model_output has the shape {shapes}; cut off what is no prediction (a learned variance)")
@@ -256,7 +293,8 @@ class TweedieReprojectionScheduler(PathScheduler):
     """Eq. 8: every step draws x_s ~ N(alpha(s) x0_hat, beta(s)^2 I), so that x_t matters only through x0_hat.
 
     The configuration has the names of diffusers: `DDPMScheduler`'s, and for a network of rectified flow
-    `use_flow_sigmas` with `prediction_type="flow_prediction"`, `shift` and `use_dynamic_shifting`.
+    `use_flow_sigmas` with `prediction_type="flow_prediction"`, `shift`, `use_dynamic_shifting`, `time_shift_type` and
+    `shift_terminal`.
     """
 
     @register_to_config
@@ -279,6 +317,8 @@ class TweedieReprojectionScheduler(PathScheduler):
         use_flow_sigmas: bool = False,
         shift: Real = 1.0,
         use_dynamic_shifting: bool = False,
+        shift_terminal: Real | None = None,
+        time_shift_type: str = "exponential",
     ):
         self.prepare()
 
@@ -314,6 +354,8 @@ class EMDecayScheduler(PathScheduler):
         use_flow_sigmas: bool = False,
         shift: Real = 1.0,
         use_dynamic_shifting: bool = False,
+        shift_terminal: Real | None = None,
+        time_shift_type: str = "exponential",
         sigma: Real = 1.0,
         tau_start: Real = 0.7,
     ):
