@@ -65,7 +65,7 @@ def test_text_is_words_with_commas_or_characters_side_by_side(file: Path):
     assert fault(task.parse, "red,pink,y").startswith("cell 2 is 'pink'; expected one of blue, green one, red, x, y, z")
     assert fault(task.parse, "red,y") == "expected 3 cells, got 2; '.' for a blank"
     short = Table(4, ("a", "b"))
-    assert short.format_clues(short.parse("ab.a")) == ["ab.a"]
+    assert short.format_clues(short.parse("ab.a")) == short.format_clues(short.parse("ab?a")) == ["ab.a"]
     assert (short.look.rows, short.look.columns, replace(short, grid=(1, 4)).look.columns) == (2, 2, 4)
 
 

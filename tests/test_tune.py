@@ -15,6 +15,7 @@ from letgo import tune as tuning
 from letgo.cli import main
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
+from letgo.progress import Voice
 from letgo.rng import Noise
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.solver import Solver, load
@@ -542,3 +543,29 @@ def test_a_run_is_neither_trained_nor_tuned_while_it_is_tuned(run: Path, monkeyp
 def test_tuning_refuses_test_instances(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(run), "--rule", "em", "--regime", "test"]) == 2
     assert "never looks at test instances" in capsys.readouterr().err
+
+
+@pytest.mark.fast
+def test_a_mark_is_kept_with_the_model_and_read_in_every_regime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, said, asked = shutil.copytree(locate("sudoku-mini")[0], tmp_path / "run"), [], []
+
+    def found(solver: Solver, problem: Problem, sampler: Sampler, *rest: Any) -> dict[str, Any]:
+        asked.append((len(problem), int(problem.given[0].sum()), sampler.rule, rest))
+        return {"best": {"sure": None, "sure_early": -0.25}, "steps": sampler.steps}
+
+    monkeypatch.setattr("letgo.tune.find_sure", found)
+    monkeypatch.setattr(Voice, "announce", lambda self, text: said.append(text))
+    words = ["tune", str(run), "--belief", "--steps", "7", "--count", "9", "--regime", "6", "--device", "cpu"]
+    assert main([*words, "--seed", "4"]) == 0
+    assert asked == [(9, 6, "tweedie", (4, None))]
+    assert said[-1] == f"tuning tweedie for {run} by 9 instances, on cpu"
+    assert json.loads(capsys.readouterr().out) == {"sure": None, "sure_early": -0.25}
+    table = json.loads((run / "tune-belief.json").read_text())
+    assert (table["regime"], table["data"], table["command"][:10]) == ("6", "generated", "letgo tune")
+    for regime in ("4", "6"):
+        report = letgo.evaluate(run, rule="resample", regime=regime, count=2, until_sure=True, device="cpu")
+        assert (report.steps, report.settings) == (7, {"sure_early": -0.25})
+    assert main([*words, "--out", str(tmp_path / "mark.json")]) == 0
+    assert "overlapping" not in capsys.readouterr().err  # boards on the way tell

@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", help=rules)
     options.flag(parser, "--belief", "find the self-likelihood from which on the network is sure of a board")
     parser.add_argument(
-        "--regime", help="clue regime; settings of another than the first are kept apart (default: the first)"
+        "--regime", help="clue regime; settings of rules for another than the first are kept apart (default: the first)"
     )
     parser.add_argument("--count", type=options.boards, default=500, help="validation instances (default 500)")
     options.steps_and_seed(parser)
@@ -89,14 +89,15 @@ def _tune_all(args: argparse.Namespace) -> int:
             raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
     source = source_of(first.task, args.data)
     args.voice.announce(
-        f"tuning {args.rule} for {', '.join(args.runs)} by {args.count:,} instances, on {device_name(first.device)}"
+        f"tuning {args.rule or first.best_rule} for {', '.join(args.runs)} by {args.count:,} instances, on {device_name(first.device)}"
     )
     usual = "valid" if "valid" in source.regimes else source.regimes[0]
     regime = args.regime or usual
     source.check_tuning()
     problem = source.draw("valid", regime, args.count, args.seed)
+    about = {"regime": regime, "data": source.identity("valid"), "command": args.command_line}
     if args.belief:
-        return _tune_belief(args, first, problem, None if regime == usual else regime)
+        return _tune_belief(args, first, problem, about)
     check_count(problem)
     remarks = []
     if regime != usual and not args.as_is:
@@ -104,7 +105,6 @@ def _tune_all(args: argparse.Namespace) -> int:
         args.as_is = True
     pairs = [_tune(args, name, solver, problem) for name, solver in zip(args.runs, solvers, strict=True)]
     checkpoints, tables = zip(*pairs, strict=True)
-    about = {"regime": regime, "data": source.identity("valid"), "command": args.command_line}
     alone = {"checkpoint": checkpoints[0]} if len(pairs) == 1 else {"runs": args.runs}
     table = {**together([*tables]), **alone, **about}
     if args.out is not None:
@@ -121,22 +121,24 @@ def _tune_all(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tune_belief(args: argparse.Namespace, solver: Solver, problem: Problem, regime: str | None) -> int:
-    """Store the self-likelihood of a board that the network is sure of; None where there is no such number."""
+def _tune_belief(args: argparse.Namespace, solver: Solver, problem: Problem, about: dict[str, Any]) -> int:
+    """Store the self-likelihood of a board that the network is sure of; None where there is no such number.
+
+    A model has one such mark, in whatever regime it was found.
+    """
     from letgo.runs import Run, locate, write_json
     from letgo.tune import find_sure
 
     if len(args.runs) > 1:
         raise LetgoError("--belief measures one run; name one")
     solver.check_belief()
-    table = find_sure(solver, problem, solver.sampler(args.rule, args.steps), args.seed, args.batch)
-    table["command"] = args.command_line
+    table = {**find_sure(solver, problem, solver.sampler(args.rule, args.steps), args.seed, args.batch), **about}
     if args.out is not None:
         write_json(args.out, table)
     else:
-        Run.load(locate(args.runs[0])[0]).save_tuning("belief", regime, table)
+        Run.load(locate(args.runs[0])[0]).save_tuning("belief", None, table)
     options.print_json(table) if args.json else print(json.dumps(table["best"]))
-    if table["best"]["sure"] is None and not args.quiet:
+    if not any(mark is not None for mark in table["best"].values()) and not args.quiet:
         remark = "right and wrong boards have overlapping self-likelihoods: this model cannot tell when to try again"
         print(f"letgo: {remark}", file=sys.stderr)
     return 0

@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 class Facts(TypedDict):
-    """What is read of `digits.json`."""
+    """Facts are what is read of `digits.json`."""
 
     source: str
     size: Count
@@ -64,7 +64,7 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class Digits:
-    """Images of digits with their symbols, 0 for the digit 1."""
+    """Digits are images with their symbols, 0 for the digit 1."""
 
     images: UInt8[Tensor, "digits height width"]
     labels: Int[Tensor, "digits"]
@@ -81,7 +81,7 @@ class Digits:
 
     @property
     def pixels(self) -> Float[Tensor, "digits height width"]:
-        """In [-1, 1]: background is -1."""
+        """Return the images in [-1, 1]: background is -1."""
         return self.images.float() / 127.5 - 1
 
 
@@ -95,7 +95,7 @@ def symbols_of(images: UInt8[Tensor, "n height width"], labels: Int[Tensor, "n"]
 
 
 def mnist_digits(folder: Path, size: int, symbols: int) -> dict[str, Digits]:
-    """MNIST's training digits, the last of them for validation; the t10k digits are for tests."""
+    """Read MNIST's training digits, the last of them for validation; the t10k digits are for tests."""
     parts = {split: read_mnist(folder, split) for split in ("train", "test")}
     train, test = (
         symbols_of(torch.from_numpy(part.images), torch.from_numpy(part.labels).long(), size, symbols)
@@ -106,7 +106,7 @@ def mnist_digits(folder: Path, size: int, symbols: int) -> dict[str, Digits]:
 
 
 def optdigits(size: int, symbols: int) -> dict[str, Digits]:
-    """Scikit-learn's 1,797 digits of 8x8 pixels, cut in the order of the file."""
+    """Return scikit-learn's 1,797 digits of 8x8 pixels, cut in the order of the file."""
     if size != 8:
         raise LetgoError(f"optdigits are images of 8x8 pixels, not {size}x{size}; give --digits FOLDER with MNIST")
     try:
@@ -194,7 +194,7 @@ class Reader:
 
 
 class DigitCodec:
-    """Symbols as images of `size` x `size` pixels. The images and the decoder lie in a run's folder: `open` reads them.
+    """Symbols are images of `size` x `size` pixels. The images and the decoder lie in a run's folder: `open` reads them.
 
     With `pool`, all boards show the images of each symbol that the decoder is surest of, so many, as SRM's do.
     """

@@ -11,7 +11,7 @@ SMALL = 8  # pixels
 
 
 class DigitDecoder(nn.Module):
-    """Scores of the symbols from images in [-1, 1]; layers and dropout are those of SRM's classifier.
+    """It scores the symbols of images in [-1, 1]; layers and dropout are those of SRM's classifier.
 
     Images of up to 8x8 pixels are halved once instead of twice, and drop out less.
     """

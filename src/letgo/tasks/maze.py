@@ -71,7 +71,7 @@ class Maze(Task):
         return (boards != OPEN) & (boards != PATH)
 
     def broken(self, boards: Symbols, problem: Problem) -> CellMask:
-        """Free cells neither open nor path; S, G and what is cut off from S, if G is."""
+        """Return free cells that are neither open nor path; S, G and what is cut off from S, if G is."""
         reached, path = reached_cells(boards, problem), path_cells(boards, problem)
         ends = problem.given & ((problem.solution == START) | (problem.solution == GOAL))
         broken = (ends & ~reached).any(1, keepdim=True)
@@ -224,7 +224,7 @@ def shortest_path(boards: Symbols) -> Symbols:
 
 
 def path_cells(boards: Symbols, problem: Problem) -> CellMask:
-    """Free cells marked as path; marks on walls, S or G do not count."""
+    """Return the free cells marked as path; marks on walls, S or G do not count."""
     return ~problem.given & (boards == PATH)
 
 
@@ -249,7 +249,7 @@ def path_length_optimal(boards: Symbols, problem: Problem) -> PerBoard:
 
 
 def marked_share(boards: Symbols, problem: Problem) -> Share:
-    """Share of the free cells that are marked as path: 1 for the trivial valid answer."""
+    """Return the share of the free cells that are marked as path: 1 for the trivial valid answer."""
     return path_cells(boards, problem).sum(1) / (~problem.given).sum(1)
 
 

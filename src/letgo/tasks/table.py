@@ -144,7 +144,7 @@ class Table(Task):
         parts = [part.strip() for part in text.split(sign)] if sign else list(text.strip())
         if len(parts) != self.cells:
             raise LetgoError(f"expected {self.cells} cells, got {len(parts)}; '.' for a blank")
-        blank = {"", "."} - {*self.values}
+        blank = {"", *BLANKS} - {*self.values}
         given = torch.tensor([[part not in blank for part in parts]])
         symbols = [0 if part in blank else self.symbol(part, cell) for cell, part in enumerate(parts)]
         return Problem(torch.tensor([symbols]), given)
