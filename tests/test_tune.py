@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import letgo
 from letgo import tune as tuning
 from letgo.cli import main
 from letgo.data.source import source_of

@@ -88,9 +88,8 @@ def _tune_all(args: argparse.Namespace) -> int:
         if (solver.task, solver.steps(args.steps)) != (first.task, first.steps(args.steps)):
             raise LetgoError(f"{name} is not of the same task and steps as {args.runs[0]}; tune them apart")
     source = source_of(first.task, args.data)
-    args.voice.announce(
-        f"tuning {args.rule or first.best_rule} for {', '.join(args.runs)} by {args.count:,} instances, on {device_name(first.device)}"
-    )
+    what = f"{args.rule or first.best_rule} for {', '.join(args.runs)}"
+    args.voice.announce(f"tuning {what} by {args.count:,} instances, on {device_name(first.device)}")
     usual = "valid" if "valid" in source.regimes else source.regimes[0]
     regime = args.regime or usual
     source.check_tuning()

@@ -194,7 +194,7 @@ class Reader:
 
 
 class DigitCodec:
-    """Symbols are images of `size` x `size` pixels. The images and the decoder lie in a run's folder: `open` reads them.
+    """Symbols are images of `size` x `size` pixels. They and the decoder lie in a run's folder: `open` reads them.
 
     With `pool`, all boards show the images of each symbol that the decoder is surest of, so many, as SRM's do.
     """

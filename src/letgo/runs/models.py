@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from letgo.config import Config
 from letgo.data.hub import fault_of, import_hub
@@ -95,10 +97,18 @@ def _faults_of(path: Path) -> Iterator[None]:
         raise LetgoError(f"{path}: {reason}; restore the file, or use another run") from None
 
 
+class Undrawn(TorchFunctionMode):
+    """It draws no weights: on tensors without numbers that would import torch's compiler, a second of every command."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        drawn = func is torch.nn.init.normal_ or func is torch.Tensor.normal_
+        return (args or [*kwargs.values()])[0] if drawn else func(*args, **(kwargs or {}))
+
+
 def _shapes(config: Config) -> dict[str, torch.Size] | None:
     """Return the shapes of a network's weights, which take no memory; None where it cannot be built without."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), Undrawn():
             return {name: value.shape for name, value in config.build_model().state_dict().items()}
     except (NotImplementedError, RuntimeError):
         return None
