@@ -83,7 +83,7 @@ def test_every_analysis_of_a_model_reports_what_it_was_run_on(
         "--count",
         "3",
         "--steps",
-        "6",
+        "3",
         "--seed",
         "5",
         "--device",
@@ -99,7 +99,7 @@ def test_every_analysis_of_a_model_reports_what_it_was_run_on(
     assert set(COMMON) <= set(report)
     own = {key: report[key] for key in ("analysis", "model", "task", "n", "seed", "steps", "regime", "split", "data")}
     assert own == {
-        "analysis": name, "model": "sudoku-mini", "task": "sudoku", "n": 3, "seed": 5, "steps": 6, "regime": "4",
+        "analysis": name, "model": "sudoku-mini", "task": "sudoku", "n": 3, "seed": 5, "steps": 3, "regime": "4",
         "split": "valid", "data": "generated",
     }  # fmt: skip
     assert report["command"] == " ".join(["letgo", *words, "--out", "out"])
@@ -341,15 +341,15 @@ def test_events_add_up_to_the_validity_of_centers():
 def test_noised_cells_are_read_right_as_often_as_a_closed_form_says():
     """Of K symbols the right one has the largest entry with probability E[Phi(Z + alpha / beta)^(K - 1)].
 
-    128 boards of 12 open cells, 4 draws each: five standard errors, the odds of a false alarm are 1e-6 a time.
+    64 boards of 12 open cells, 4 draws each: five standard errors, the odds of a false alarm are 1e-6 a time.
     """
-    report = run_analysis(analysis_of("forward-noise"), load("sudoku-mini", "cpu"), Wish(count=128))
+    report = run_analysis(analysis_of("forward-noise"), load("sudoku-mini", "cpu"), Wish(count=64))
     z = np.linspace(-9, 9, 4001)
     for i in range(7, len(report["t"]), 8):
         t = report["t"][i]
         ratio = math.cos(math.pi * t / 2) / math.sin(math.pi * t / 2)
         right = float((stats.norm.pdf(z) * stats.norm.cdf(z + ratio) ** 3).sum() * (z[1] - z[0]))
-        error = math.sqrt(right * (1 - right) / (128 * 4 * 12))
+        error = math.sqrt(right * (1 - right) / (64 * 4 * 12))
         curves = report["curves"]["state"]
         assert abs(curves["accuracy"]["mean"][i] - right) < 5 * error + 1e-4
         assert curves["accuracy"]["low"][i] <= curves["accuracy"]["high"][i]

@@ -44,7 +44,7 @@ def case(name: str) -> tuple[Solver, Problem, Sampler]:
         return solver, source_of(solver.task).draw("test", None, 11, 0), solver.sampler(steps=3)
     solver = load("sudoku-mini")
     if name == "from nothing":
-        return solver, solver.empty(60), solver.sampler("ddpm", 20)
+        return solver, solver.empty(60), solver.sampler("ddpm", 12)
     problem = source_of(solver.task).draw("test", "8", 23, 0)
     if name == "diverged":
         return solver, problem, solver.sampler("em", 9, sigma=1e30)

@@ -98,7 +98,7 @@ def test_a_light_solve_ends_long_before_the_races_that_were_there_first(solver):
         listened(race)
         scheduler.submit(race)
         race.served = 5.0  # they have run for a while
-    for _, _ in zip(range(200), turns(scheduler, lambda: False), strict=False):
+    for _, _ in zip(range(60), turns(scheduler, lambda: False), strict=False):
         pass
     light = SolveJob(solver, problem, solver.sampler("ddpm", 30), 1, 0)
     told, before = listened(light), sum(race.walked for race in races)

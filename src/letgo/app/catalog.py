@@ -31,6 +31,7 @@ class Catalog:
         self.folders, self.device = folders, device
         self.solvers: dict[str, Solver] = {}
         self.cards: dict[str, ModelCard] = {}
+        self.examples: dict[str, str] = {}  # of models that share their boards: some take a second to draw
         self.ready = threading.Event()
         self.failure: str | None = None
         self.failed: dict[str, str] = {}  # models that cannot be read, and why; the others are served
@@ -53,8 +54,9 @@ class Catalog:
 
         try:
             solver = load(name, self.device, fast=fast)
-            self.cards[name] = describe(name, solver)
-            self.solvers[name] = solver
+            boards = repr((solver.config.task, solver.config.task_options))
+            self.cards[name] = describe(name, solver, self.examples.get(boards))
+            self.solvers[name], self.examples[boards] = solver, self.cards[name].example.puzzle
         except LetgoError as error:
             self.failed[name] = str(error)
         except Exception as error:  # a task of one's own may do anything
@@ -104,7 +106,7 @@ class Catalog:
         return name, solver
 
 
-def describe(name: str, solver: Solver) -> ModelCard:
+def describe(name: str, solver: Solver, puzzle: str | None = None) -> ModelCard:
     from letgo.app.frames import picture_side
     from letgo.data.source import source_of
     from letgo.runs import shipped
@@ -115,7 +117,7 @@ def describe(name: str, solver: Solver) -> ModelCard:
     look = instances.look
     if task.symbols > MOST_SYMBOLS or task.cells > limits.MAX_CELLS:
         raise LetgoError(f"the page draws {MOST_SYMBOLS} symbols and {limits.MAX_CELLS} cells at most")
-    puzzle = look.example or random_puzzle(task, None, 0)
+    puzzle = puzzle or look.example or random_puzzle(task, None, 0)
     own = f"{OBJECTIVES.get(config.objective, config.objective)}; a run folder of your own"
     rules = {rule: kind.settings for rule, kind in RULES.items() if kind.fits(solver.path, solver.codec)}
     return ModelCard(
