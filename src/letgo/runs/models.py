@@ -98,11 +98,16 @@ def _faults_of(path: Path) -> Iterator[None]:
 
 
 class Undrawn(TorchFunctionMode):
-    """It draws no weights: on tensors without numbers that would import torch's compiler, a second of every command."""
+    """It draws no weights and counts no frequencies: on tensors without numbers torch does that by its compiler and
+    sympy, whose import would take more than a second of every command."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        drawn = func is torch.nn.init.normal_ or func is torch.Tensor.normal_
-        return (args or [*kwargs.values()])[0] if drawn else func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func in (torch.nn.init.normal_, torch.Tensor.normal_):
+            return (args or [*kwargs.values()])[0]
+        if func in (torch.linspace, torch.logspace):
+            return torch.empty(args[2], **kwargs)
+        return func(*args, **kwargs)
 
 
 def _shapes(config: Config) -> dict[str, torch.Size] | None:
