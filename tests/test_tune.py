@@ -19,6 +19,7 @@ from letgo.errors import LetgoError
 from letgo.progress import Voice
 from letgo.rng import Noise
 from letgo.runs import Run, load_weights, locate, locked, save_weights
+from letgo.samplers import Sampler
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 from letgo.tune import (
