@@ -139,7 +139,6 @@ def test_ctrl_c_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("letgo.analysis.record.bins", interrupted)
     monkeypatch.setattr("letgo.analysis.mechanism.bins", interrupted)
     assert main(["analyze", "mechanism", "sudoku-mini", "--count", "2", "--steps", "4", "--out", "out"]) == 130
     assert list(here.iterdir()) == []
