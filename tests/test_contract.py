@@ -162,7 +162,7 @@ def test_what_is_written_is_read_back(task: Task, training: Problem) -> None:
 @pytest.mark.fast
 def test_text_that_is_no_instance_is_refused_in_one_line(task: Task, training: Problem) -> None:
     text = task.format_clues(training)[0]
-    for wrong in ("", text + text[:3] + "?", "?" * len(text), text[:-1]):
+    for wrong in ("", text + text[:3] + "!", "!" * len(text), text[:-1]):
         assert fault(task.parse, wrong)
 
 

@@ -66,6 +66,6 @@ def seconds(model: str) -> tuple[float, float]:
         return 0.0, 0.0
     steps = int(words[words.index("--steps") + 1])
     seeds = len(words[words.index("--seeds") + 1].split(",")) if "--seeds" in words else 1
-    once = words[0] == "sudoku-baseline" or "input-perturbation" in words
+    once = config_of(model).objective == "simple" or "input-perturbation" in words
     each = SLOW.get(model, SIMPLE if once else TWICE)
     return seeds * steps * CPU * each / 1000, seeds * steps * each / 1000
