@@ -440,7 +440,7 @@ def test_every_open_cell_is_asked_about_once_while_it_is_hidden(mini_boards: Ten
         seen.append(x_t)
         return exact(x_t, t)
 
-    found = masked_belief(denoise, clues, clues.values, Noise.first(0, 12))
+    found = masked_belief(denoise, PATH, clues, clues.values, Noise.first(0, 12))
     hidden = torch.stack([masked(x_t) for x_t in seen])
     assert torch.equal(hidden.sum(0), (~clues.given).long())
     assert all(torch.equal(x_t[~hide], clues.values[~hide]) for x_t, hide in zip(seen, hidden, strict=True))
@@ -456,7 +456,7 @@ def test_every_open_cell_is_asked_about_once_while_it_is_hidden(mini_boards: Ten
     wrong = clues.values.where(clues.given[..., None], CODEC.encode(swapped))
     broken = (CODEC.decode(wrong) != boards).any(1)
     assert broken.any()
-    believed = masked_belief(exact, Clues(wrong, clues.given), wrong, Noise.first(0, 12)).sum(1)
+    believed = masked_belief(exact, PATH, Clues(wrong, clues.given), wrong, Noise.first(0, 12)).sum(1)
     assert (believed[broken] < found.sum(1)[broken].min() - 5).all()
 
 

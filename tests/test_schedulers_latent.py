@@ -65,7 +65,7 @@ def test_a_latent_pipeline_takes_it_and_is_saved_and_loaded_with_it(kind, name: 
         assert drawn.shape == (1, 16, 16, 3)
         assert np.isfinite(drawn).all()
         pictures.append(drawn)
-    np.testing.assert_array_equal(*pictures)
+    np.testing.assert_allclose(*pictures, atol=1e-5)  # weights lie elsewhere in memory: oneDNN may round otherwise
     assert pipeline.scheduler.timesteps.tolist() == [751, 501, 251, 1]
 
 
@@ -131,6 +131,6 @@ def test_a_pipeline_of_a_flow_keeps_its_noise_levels(kind, name: str, tmp_path: 
         np.testing.assert_allclose([at for at, _ in way], expected[4 - len(way) :], rtol=1e-4)
         torch.testing.assert_close(way[0][1], seen[0][0][1])  # the picture, noised as its own scheduler does
     assert len(seen[0]) == (3 if "Img2Img" in name else 4)
-    np.testing.assert_array_equal(*pictures[1:])
+    np.testing.assert_allclose(*pictures[1:], atol=1e-5)  # weights lie elsewhere in memory: oneDNN may round otherwise
     assert np.isfinite(pictures[1]).all()
     assert type(own).from_config(loaded.scheduler.config).config.shift == 3.0

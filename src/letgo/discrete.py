@@ -73,7 +73,9 @@ class Absorbing:
 
 
 @torch.no_grad()
-def masked_belief(denoise: Denoise, clues: Clues, board: State, noise: Noise) -> Float[Tensor, "batch cells"]:
+def masked_belief(
+    denoise: Denoise, path: Path, clues: Clues, board: State, noise: Noise
+) -> Float[Tensor, "batch cells"]:
     """Return what each cell has in the network's self-likelihood of a finished board: the log-probability of its symbol
     while it is hidden with a few others, every open cell once. A clue has nothing."""
     calls, total = len(BELIEF_TIMES), torch.zeros(board.shape[:2], device=board.device)

@@ -16,7 +16,7 @@ from letgo.answers import Answer, Ledger
 from letgo.codecs import encoded, is_varied
 from letgo.config import Config
 from letgo.data.puzzles import parse_puzzles
-from letgo.discrete import Masked, masked_belief
+from letgo.discrete import masked_belief
 from letgo.engines import pick_engine
 from letgo.engines.cpu import has_bf16, packs
 from letgo.errors import LetgoError, unknown, whole_number
@@ -31,6 +31,9 @@ from letgo.shapes import State, Symbols
 from letgo.slots import Slots
 from letgo.tasks import Problem
 from letgo.tasks.task import identities
+
+# How a finished board's self-likelihood is asked, by the path's family and whether states are probabilities of symbols.
+BELIEFS = {("gaussian", True): cell_belief, ("absorbing", False): masked_belief}
 
 Progress = Callable[[float | int, int], None]  # how many are done, of a batch on its way a part, and of how many
 
@@ -244,7 +247,7 @@ class Solver:
     @property
     def doubts(self) -> bool:
         """Say whether the network's answers are probabilities of symbols, so that a board has a self-likelihood."""
-        return self.codec.one_hot or isinstance(self.codec, Masked)
+        return (self.path.family, self.codec.one_hot) in BELIEFS
 
     def check_belief(self) -> None:
         if not self.doubts:
@@ -261,9 +264,8 @@ class Solver:
         clues = self.clues(Problem(boards, problem.given, problem.context))
         noise = Noise(noise.seed, noise.instance, torch.zeros_like(noise.attempt))
         denoise = self.sample_engine.denoise(self.context(problem))
-        if isinstance(self.codec, Masked):
-            return masked_belief(denoise, clues, clues.values, noise).cpu()
-        return cell_belief(denoise, self.path, clues, clues.values, noise).cpu()
+        ask = BELIEFS[self.path.family, self.codec.one_hot]
+        return ask(denoise, self.path, clues, clues.values, noise).cpu()
 
     def likelihood(self, x0_hat: State, boards: Symbols, problem: Problem) -> Float[Tensor, "batch"]:
         """Return the log-probability that proposals give to boards, 0 at most."""
