@@ -175,6 +175,46 @@ def test_a_result_is_the_report_of_letgo_evaluate_and_parts_merge_to_the_whole(t
     assert parts[0].command == "letgo evaluate sudoku-mini --rule tweedie --count 6 --steps 5 --shard 0/2"
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda r: [r],
+        lambda r: {**r, "validity": {"n": 4}},
+        lambda r: {**r, "validity": 1},
+        lambda r: {**r, "seconds": "1"},
+    ],
+)
+def test_a_damaged_result_is_measured_anew(damage: Any, tmp_path: Path):
+    folder, cells = opened(tmp_path, MODEL)
+    path = folder.result(cells[0])
+    swept(folder, cells, Here(folder.path))
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(damage(whole)))
+    workers = Here(folder.path)
+    swept(folder, cells, workers)
+    assert workers.started == [["ddpm"]]
+    assert json.loads(path.read_text())["validity"] == whole["validity"]
+
+
+def test_a_result_that_cannot_be_read_again_fails_instead_of_being_measured_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder, cells = opened(tmp_path, MODEL)
+    monkeypatch.setattr("letgo.sweep.cells.MOST_REPORT", 100)
+    sweep, _ = swept(folder, cells, Here(folder.path))
+    assert sorted(sweep.failed) == sorted(cell.name for cell in cells)
+    assert "more than 100 bytes" in sweep.failed[cells[0].name]
+
+
+def test_a_worker_that_is_told_twice_to_end_leaves_without_a_word():
+    script = (
+        "import atexit, os, signal; from letgo.sweep.processes import leave; signal.signal(signal.SIGTERM, leave)\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, "")
+
+
 def test_a_trained_cell_is_trained_once_and_measured_again_only_with_other_weights(tmp_path: Path):
     folder, cells = opened(tmp_path, {"train": TRAIN, "evaluate": EVALUATE})
     workers = Here(folder.path)

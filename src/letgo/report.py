@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
@@ -15,12 +16,14 @@ from torch import Tensor
 from letgo import __version__
 from letgo.errors import LetgoError
 from letgo.estimates import ESTIMATES, Column, Estimate
+from letgo.runs import read_json
 from letgo.typed import check
 
 SCORES = ("validity", "pass_at_k", "violation_rate", "codeword_distance", "chosen_at_k", "uniqueness",
           "calls_per_instance")  # fmt: skip
 SHOWN = ("validity", "pass_at_k")  # by every report
 TRACES = ("weights_crc32", "instances_crc32")  # of a part: what was measured, on what
+MOST_REPORT = 64 << 20  # bytes of a file: every outcome of a part is in it
 PARTS = {"count", "calls", "seconds", "building_seconds", "command", "shard", "outcomes", "scores", "device"}
 
 
@@ -112,6 +115,13 @@ class Report:
             "outcomes": outcomes,
         }
         return {name: value for name, value in values.items() if value is not None}
+
+    @staticmethod
+    def read(path: Path) -> Report:
+        try:
+            return Report.from_dict(read_json(path, MOST_REPORT))
+        except LetgoError as error:
+            raise LetgoError(f"{error}" if str(path) in str(error) else f"{path}: {error}") from None
 
     @staticmethod
     def from_dict(values: Any) -> Report:

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 from letgo.cli import options
-from letgo.cli.merge import MOST_REPORT
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from letgo.hub import push, stage
     from letgo.report import Report
-    from letgo.runs import read_json
 
-    reports = tuple(Report.from_dict(read_json(path, MOST_REPORT)).as_dict() for path in args.report)
+    reports = tuple(Report.read(path).as_dict() for path in args.report)
     if args.dry_run:
         with tempfile.TemporaryDirectory() as name:
             stage(args.model, Path(name), args.identifier, args.licence, reports)

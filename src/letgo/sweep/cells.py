@@ -14,6 +14,7 @@ from typing import Any
 from letgo import tasks
 from letgo.errors import LetgoError
 from letgo.evaluation import evaluate_model
+from letgo.report import MOST_REPORT, Report
 from letgo.runs import Run, locate, read_json, write_json
 from letgo.runs.files import weights_digest
 from letgo.runs.locks import take
@@ -61,15 +62,22 @@ class Folder:
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
         """Return a cell's result; None if it is missing, damaged, or was measured on other weights than are there."""
-        path = self.result(cell)
         try:
-            record = read_json(path) if path.is_file() else {}
+            record = read_json(self.result(cell), MOST_REPORT)
+            if "validity" not in Report.from_dict(record).scores or record.get("cell") != cell.words:
+                return None
         except LetgoError:
-            return None
-        if not isinstance(record, dict) or record.get("cell") != cell.words:
             return None
         weights = _digest(self.model(cell))
         return record if weights in (None, record.get("weights_sha256")) else None
+
+    def refuse_lost(self, cell: Cell) -> None:
+        """Refuse a result that was written just now and does not count, rather than measure it without end."""
+        if self.record(cell) is None:
+            raise LetgoError(
+                f"{self.result(cell)} was written and does not count: it has more than {MOST_REPORT:,} bytes (cut the "
+                "cell by shard), or its model was changed meanwhile (give the same command again)"
+            )
 
     def trained(self, cell: Cell) -> bool:
         """Return whether its training is over, as far as can be seen without reading its weights."""
@@ -139,6 +147,7 @@ def work(job: Job, out: str, device: str, threads: int, own_task: str | None = N
                 if ours:
                     if folder.record(cell) is None:
                         write_json(folder.result(cell), _measure(folder, cell, device, threads))
+                        folder.refuse_lost(cell)
                     outcome.done.append(cell.name)
         except Exception as error:
             outcome.failed[cell.name] = _words(error)

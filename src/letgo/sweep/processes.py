@@ -89,11 +89,17 @@ class Processes:
 def serve(pipe: Any, device: str, out: str, threads: int, own_task: str | None) -> None:
     """Live as a worker: do jobs, until there are no more, or until whoever hands them out is gone."""
     os.setsid()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, leave)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
             pipe.send(work(pipe.recv(), out, device, threads, own_task))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is leaving already
+
+
+def leave(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one would end in the midst of leaving, with a traceback
+    sys.exit(128 + number)
 
 
 def _end_with_parent() -> None:
