@@ -63,6 +63,15 @@ def address(folders: dict[str, Path]) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def plain() -> Iterator[str]:
+    """The page as most people meet it: the shipped models alone."""
+    from servers import serving
+
+    with serving() as address:
+        yield address
+
+
 @pytest.fixture
 def page(browser: Any, address: str) -> Iterator[Any]:
     from pages import watched

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,6 @@ from servers import serving
 
 pytestmark = pytest.mark.browser
 MAZE = "Maze"
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[str]:
-    """The page as most people meet it: the shipped models alone."""
-    with serving() as address:
-        yield address
 
 
 def contains(page: Any, selector: str, text: str | re.Pattern[str]) -> None:
@@ -170,6 +162,13 @@ def symbols(svg: str) -> str:
     return "".join(re.findall(r'class="sym"[^>]*>([^<]*)<', svg))
 
 
+def frames_of(svg: str) -> dict[str, str]:
+    """Where a board's frames are that say why it failed: of what is drawn, by name."""
+    nodes = [dict(re.findall(r'(class|display|transform)="([^"]*)"', node)) for node in re.findall("<rect [^>]*>", svg)]
+    seen = [node for node in nodes if node["class"] in ("kept", "stuck") and node["display"] != "none"]
+    return {node["class"]: node["transform"] for node in seen}
+
+
 def test_an_animation_is_of_its_own_run_and_view(browser, address):
     with watched(browser) as page:
         page.add_init_script(CAPTIONS)
@@ -182,6 +181,8 @@ def test_an_animation_is_of_its_own_run_and_view(browser, address):
         with page.expect_download() as saved_json:
             page.click("#save-json")
         frames = json.loads(Path(saved_json.value.path()).read_text())["frames"]
+        shown = [frames_of(page.locator(f"#board-{side} svg").evaluate("svg => svg.outerHTML")) for side in (0, 1)]
+        assert set(shown[1]) == {"kept", "stuck"}  # Tweedie's board fails in so few steps
         page.fill("#speed", "0")
         page.click("#play")  # it plays while it is saved
         with page.expect_download() as download:
@@ -199,6 +200,7 @@ def test_an_animation_is_of_its_own_run_and_view(browser, address):
         for number, svg in enumerate(drawn[:24]):
             frame = frames[number % 2][number // 2]
             assert symbols(svg) == "".join(str(int(s) + 1) for s in frame["p"])
+        assert [frames_of(svg) for svg in drawn[22:24]] == shown  # the animation ends with why a side failed
 
 
 TOPS = "() => [0, 1].map((i) => document.getElementById(`board-${i}`).getBoundingClientRect().top)"
@@ -342,7 +344,7 @@ def test_a_cold_start_has_live_buttons_and_true_words(browser, plain):
         sees(page, "#puzzle-message", "1 clue.")
         page.fill("#steps", "1")
         page.click("#run")
-        sees(page, "#status", "Sampled 1 step with each rule.")
+        sees(page, "#status", "Sampled 1 step on each side.")
         contains(page, "#verdict-1", "1 step, 1 network call,")
         assert not re.search(r"\b1 (steps|network calls|changes)", page.inner_text("main"))
 
@@ -400,7 +402,8 @@ def test_an_invalid_edit_is_no_error(browser, plain):
     sees(page, "#puzzle-message", "21 clues.")
     page.fill("#puzzle", "11" + "." * 79)
     contains(page, "#puzzle-message", "clues clash")
-    assert page.locator("#editor .cell.bad").count() == 2  # both are marked
+    for board in ("#editor", "#board-0", "#board-1"):
+        assert page.locator(f"{board} .cell.bad").count() == 2  # both are marked
     page.click("#run")
     contains(page, "#problem", "clues clash")
     assert said == []

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,11 @@ import numpy as np
 import pytest
 from pages import boards, choose_mini, run, scrub, sees, watched
 from PIL import Image
-from servers import serving
 
 pytestmark = pytest.mark.browser
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 KEPT = """window.svgs = []; const make = URL.createObjectURL; URL.createObjectURL = (blob) => {
   if (blob.type === 'image/svg+xml') blob.text().then((text) => svgs.push(text)); return make(blob); };"""
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[str]:
-    with serving() as address:
-        yield address
 
 
 def mini(page: Any, address: str, steps: int) -> None:

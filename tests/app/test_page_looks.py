@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ LIGHT = """const pen = document.createElement('canvas').getContext('2d', { willR
     return .2126 * r + .7152 * g + .0722 * b; };
   const ratio = (one, two) => { const [a, b] = [light(one), light(two)].sort((x, y) => y - x); return (a + .05) / (b + .05); };
 """  # noqa: E501
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[str]:
-    with serving() as address:
-        yield address
 
 
 def ended(page: Any) -> None:
@@ -188,6 +181,9 @@ def test_every_pencil_mark_can_be_read(browser, plain, scheme):
             assert min(ratio for ratio, _ in found) >= 4.4, step
             assert {line for _, line in found} == {"none"}  # nothing strikes them out
         assert page.locator("#stage .cell.open .sym").evaluate_all("all => all.every((e) => e.textContent === '')")
+        for width in (390, 800, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.locator("#board-0 svg").bounding_box()["width"] > 280  # a mark has a third of a cell
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 800), (800, 900), (1024, 800), (1440, 900)])

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import choose_mini, run, sees, watched
-from servers import serving
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = json.loads((ROOT / "src/letgo/app/static/examples.json").read_text())
 MODEL = "sudoku-extreme-looped"
 NUGGET = ".......39.....1..5..3.5.8....8.9...6.7...2...1..4.......9.8..5..2....6..4..7....."  # takes about seven tries
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[str]:
-    with serving() as address:
-        yield address
 
 
 BAD = """() => { window.bad = window.drawn = 0; new MutationObserver(() => { drawn += 1;

@@ -4,6 +4,7 @@
 import { makeBoard, shown } from "./boards.js";
 import { animatedGif } from "./gif.js";
 import { animatedPng, bytesOf, describedPng } from "./png.js";
+import { titleOf } from "./setting.js";
 
 const COPIED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "font-weight",
   "font-family", "text-anchor", "dominant-baseline", "display"];
@@ -39,7 +40,7 @@ export function stepPicture(run, boards, step, view) {
     copy.setAttribute("y", top);
     const points = frames.map((f) => `${(left + (size * f.step) / run.steps).toFixed(1)},${(top + size + 60 - (44 * f[key]) / high).toFixed(1)}`).join(" ");
     const { model, rule } = run.setting.sides[i];
-    return `<text x="${left}" y="28" font-size="19" font-weight="600" fill="${ink}">${escaped(`${rule}, ${model ?? run.setting.model}`)}</text>`
+    return `<text x="${left}" y="28" font-size="19" font-weight="600" fill="${ink}">${escaped(`${titleOf(rule)}, ${model ?? run.setting.model}`)}</text>`
       + `<text x="${left}" y="48" font-size="14" fill="${ink}">step ${step} of ${run.steps}, seed ${run.setting.seed}</text>`
       + new XMLSerializer().serializeToString(copy) + `<polyline points="${points}" fill="none" stroke="${ink}" stroke-width="1.5"/>`
       + `<text x="${left}" y="${top + size + 78}" font-size="12" fill="${ink}">cells that break a rule</text>`;
@@ -75,7 +76,7 @@ export async function animation(kind, run, puzzle, view, captions, progress) {
       context.fillRect(0, 0, width, height);
       for (const [i, board] of boards.entries()) {
         const left = gap + i * (size + gap), frame = run.frames[i][step - 1], [title, note] = captions(i, frame);
-        board.draw(frame, view, { steps: run.steps });
+        board.draw(frame, view, run.beside(i, step));
         colour("body");
         context.font = `600 19px ${page.getPropertyValue("--serif")}`;
         context.fillText(title, left, 26, size);

@@ -120,7 +120,7 @@ function renderRun() {
   else if (run.recorded) status(`Recorded, seed ${run.setting.seed}. ${state.ready ? "Run plays it live." : "The models are loading."}`);
   else status({
     waiting: "Waiting for a place …", sampling: `Sampling: step ${run.reached} of ${run.steps}`,
-    done: `Sampled ${many(run.steps, "step")} with each rule.`, stopped: `Stopped after ${run.reached} of ${many(run.steps, "step")}.`,
+    done: `Sampled ${many(run.steps, "step")} on each side.`, stopped: `Stopped after ${run.reached} of ${many(run.steps, "step")}.`,
   }[run.state]);
   showStep(player.step, player.playing);
   renderCell();
@@ -303,9 +303,7 @@ function showSide(i, step, playing) {
   const board = page.boards[i], { run, setting } = state, chosen = card(), frames = run?.frames[i] ?? [];
   if (!board) return;
   const frame = frames[step - 1] ?? null, name = `${shown(setting.view)}count`;
-  const { kept, stuck } = run?.marks(i) ?? {};
-  board.draw(frame, setting.view, { steps: run?.steps, cell: tour.cell ?? state.cell, chances: run?.chances?.[i][step - 1],
-    kept: kept && step >= kept.since ? kept.cell : null, stuck: step === run?.steps ? stuck : null });
+  board.draw(frame, setting.view, { ...run?.beside(i, step), cell: tour.cell ?? state.cell, marked: named(chosen, state.check?.detail ?? "") });
   const [breaks, minds] = byId(`now-${i}`).children;
   breaks.classList.toggle("good", frame?.[name] === 0);
   say(breaks, frame ? broken(chosen, frame[name]) : run ? "the puzzle, before the first step" : "\u00a0");
@@ -367,12 +365,13 @@ async function renderCell() {
   }
   if (!wants || run?.state !== "done") return;
   if (!state.ready) { byId("cell-hint").textContent = "The probabilities come as soon as the models are there."; return; }
+  if (cell !== null && !run.chances) holder.replaceChildren(make("p", { className: "hint", textContent: "The same run again, with all probabilities …" }));
   try {
     const chances = run.chances ?? (await probabilities(run, state.models));
     if (state.run !== run) return;
     if (state.cell !== null) holder.replaceChildren(...SIDES.map((i) => cellPanel(run, i, state.cell, chances[i])));
     for (const i of SIDES) showSide(i, player.step, player.playing);
-  } catch (error) { if (error.name !== "AbortError") problem(error.message); }
+  } catch (error) { if (state.run === run) { holder.replaceChildren(); problem(error.message); } }
 }
 
 function nameCell() {

@@ -63,6 +63,13 @@ export class Run {
     return this.pointed[side];
   }
 
+  /** What a board shows beside the frame of a step: why it failed, and all probabilities if they are here. */
+  beside(side, step) {
+    const { kept, stuck } = this.marks(side);
+    return { steps: this.steps, chances: this.chances?.[side][step - 1],
+      kept: kept && step >= kept.since ? kept.cell : null, stuck: step === this.steps ? stuck : null };
+  }
+
   /** Of a graph or a maze, where no two cells clash: the cell that breaks a rule and was settled first. Null where there is none. */
   flaw(side) {
     const verdict = this.verdicts[side], last = this.frames[side].at(-1), { kind } = this.card, n = Math.round(Math.sqrt(this.cells));
