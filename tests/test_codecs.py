@@ -21,7 +21,7 @@ from letgo.codecs import (
     encoded,
     is_varied,
 )
-from letgo.data.digits import symbols_of
+from letgo.data.digits import shrunk, symbols_of
 from letgo.errors import LetgoError
 from letgo.metrics import symbol_chances
 from letgo.rng import philox
@@ -58,7 +58,7 @@ class NearestMean:
 
 
 def make_digits(size: int, seed: int = 0) -> DigitImages:
-    digits = symbols_of(*digit_images(), size, 9)
+    digits = shrunk(symbols_of(*digit_images(), 9), size)
     return DigitImages(digits.pixels, digits.labels, NearestMean(size), seed)
 
 
@@ -182,7 +182,7 @@ def test_only_symbols_of_many_states_are_drawn_by_the_instances_number() -> None
     assert not is_varied(OneHot(9))
     assert torch.equal(encoded(OneHot(9), boards, instance), OneHot(9).encode(boards))
     assert asked == [1]
-    drawn = symbols_of(*digit_images(), 8, 9)
+    drawn = shrunk(symbols_of(*digit_images(), 9), 8)
     without_seed = DigitImages(drawn.pixels, drawn.labels, NearestMean(8))
     assert torch.equal(without_seed.encode(boards), make_digits(8, seed=0).encode(boards))
 
@@ -191,7 +191,7 @@ def test_only_symbols_of_many_states_are_drawn_by_the_instances_number() -> None
 def test_an_image_is_drawn_by_all_64_bits_of_the_seed(seed: int) -> None:
     """Philox of (cell, symbol, instance), keyed by both halves of the seed; its first word picks one in their order."""
     codec, symbols, instance = make_digits(8, seed), every_symbol(9), torch.tensor([3, 8])
-    digits = symbols_of(*digit_images(), 8, 9)
+    digits = shrunk(symbols_of(*digit_images(), 9), 8)
     for board, number in enumerate(instance.tolist()):
         for cell, symbol in enumerate(symbols[board].tolist()):
             counter = [torch.tensor(word) for word in (cell, symbol, number, 0)]
@@ -203,7 +203,7 @@ def test_an_image_is_drawn_by_all_64_bits_of_the_seed(seed: int) -> None:
 
 
 def test_a_digit_without_images_is_refused() -> None:
-    digits = symbols_of(*digit_images(), 8, 9)
+    digits = shrunk(symbols_of(*digit_images(), 9), 8)
     keep = (digits.labels != 2) & (digits.labels != 5)
     with pytest.raises(LetgoError, match="no digit image of symbol 2"):
         DigitImages(digits[keep].pixels, digits[keep].labels, NearestMean(8))

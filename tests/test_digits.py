@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import torch
 from digits import write_mnist
 from refusals import fault
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import letgo
@@ -20,8 +23,8 @@ from letgo.app.frames import Reading, View
 from letgo.cli import main
 from letgo.codecs import DigitImages
 from letgo.data import decoder
-from letgo.data.decoder import accuracy, ceiling, surest, train_decoder
-from letgo.data.digits import FACTS, TENSORS, DigitCodec, Digits, find_source, mnist_digits
+from letgo.data.decoder import accuracy, ceiling, distorted, surest, train_decoder
+from letgo.data.digits import FACTS, TENSORS, WHOLE, DigitCodec, Digits, find_source, mnist_digits, shrunk
 from letgo.data.source import source_of
 from letgo.hub import stage
 from letgo.models.decoder import DigitDecoder
@@ -64,7 +67,10 @@ def test_the_network_and_the_decoder_have_the_published_numbers_of_weights() -> 
 
 def test_training_validation_and_test_boards_show_different_digits(mnist: Path) -> None:
     sets = mnist_digits(mnist, 8, 4)
+    whole = sets.pop(WHOLE)
     assert {split: len(digits) for split, digits in sets.items()} == {"train": 108, "valid": 12, "test": 32}
+    assert torch.equal(shrunk(whole, 8).images, sets["train"].images)
+    assert whole.images.shape == (108, 28, 28)
     assert all(set(digits.labels.tolist()) == {0, 1, 2, 3} for digits in sets.values())
     rows = [set(map(tuple, digits.images.flatten(1).tolist())) for digits in sets.values()]
     assert len(rows[0] | rows[1] | rows[2]) == 152  # none of them twice
@@ -217,6 +223,35 @@ def test_the_pool_holds_the_images_that_the_decoder_is_surest_of(mnist: Path) ->
             assert best.min() >= mine.sort(descending=True).values[4] - 1e-6
     assert "there are 25 of the digit 2" in fault(surest, network, digits, 28)
     assert accuracy(network, chosen).n == 20
+
+
+def test_a_distorted_digit_is_the_same_ink_a_little_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.full((64, 1, 28, 28), -1.0)
+    images[..., 10:18, 12:16] = 1
+    ink = distorted(images) + 1
+    assert ink.min() >= 0  # no edge of a picture comes in
+    assert torch.allclose(ink.sum((1, 2, 3)), torch.tensor(64.0), rtol=0.3)
+    rows = (ink.sum((1, 3)) * torch.arange(28)).sum(1) / ink.sum((1, 2, 3))
+    assert 0.3 < rows.std() < 1.4  # a tenth of half a picture at most, and no picture as it was
+    monkeypatch.setattr(decoder, "DISTORTIONS", (0.0,) * 5)
+    assert torch.allclose(distorted(images), images, atol=1e-5)
+
+
+def test_a_run_with_the_older_decoder_still_loads(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "old")
+    facts, tensors = read_json(run / FACTS), load_file(run / TENSORS)
+    older = DigitDecoder(8, 4)
+    kept = {name: value for name, value in tensors.items() if not name.startswith("decoder.")}
+    save_file(
+        {**kept, **{f"decoder.{name}": value for name, value in older.state_dict().items()}}, tmp_path / "old" / TENSORS
+    )
+    sha256 = hashlib.sha256((tmp_path / "old" / TENSORS).read_bytes()).hexdigest()
+    (tmp_path / "old" / FACTS).write_text(json.dumps({**facts, "sha256": sha256}))
+    images = torch.rand(3, 1, 64) * 2 - 1
+    read = letgo.load(str(tmp_path / "old")).codec.decode(images)
+    with torch.no_grad():
+        expected = older.eval()(images.view(3, 1, 8, 8)).argmax(1)
+    assert torch.equal(read.flatten(), expected)
 
 
 def test_a_decoder_is_decided_by_its_seed_and_disturbs_no_other_draws(mnist: Path) -> None:

@@ -8,56 +8,71 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from letgo.codecs import DigitImages
-from letgo.data.digits import LICENCES, POOL, DigitCodec, Digits, Reader, Say, packed, read_digits
+from letgo.data.digits import LICENCES, POOL, WHOLE, DigitCodec, Digits, Reader, Say, packed, read_digits
 from letgo.data.source import source_of
 from letgo.errors import LetgoError
 from letgo.estimates import Estimate, rate
-from letgo.models.decoder import DigitDecoder
+from letgo.models.decoder import SMALL, new_decoder
 from letgo.progress import doing
 from letgo.tasks.task import Task, identities
 
 STEPS, LARGE_STEPS = {8: 5_000}, 3_000  # of batches of 128, by the size of an image
+DISTORTIONS = (0.2, 0.1, 0.2, 0.1, 0.1)  # at most: a turn in radians, shares of size and shear, shifts
 BATCH, RATE = 128, 2e-3
+Images = Float[Tensor, "digits 1 height width"]
 MOST_EPOCHS = 200  # of few digits
 CEILING = 2_000  # boards
 
 
-def train_decoder(train: Digits, size: int, symbols: int, steps: int, seed: int) -> DigitDecoder:
-    """Train a decoder by Adam on the CPU; the rate falls along half a cosine. The seed decides every bit."""
+def distorted(images: Images) -> Images:
+    """Turn, stretch, shear and shift each image a little, by draws of torch's own generator."""
+    turn, grow, shear, right, down = (torch.rand(5, len(images)) * 2 - 1) * torch.tensor(DISTORTIONS)[:, None]
+    cosine, sine = turn.cos() * (1 + grow), turn.sin() * (1 + grow)
+    rows = torch.stack([cosine, shear - sine, right]), torch.stack([sine, cosine, down])
+    grid = F.affine_grid(torch.stack(rows).permute(2, 0, 1), list(images.shape), align_corners=False)
+    return F.grid_sample(images + 1, grid, align_corners=False) - 1  # what comes in from outside is background
+
+
+def train_decoder(train: Digits, size: int, symbols: int, steps: int, seed: int) -> nn.Module:
+    """Train a decoder by Adam on the CPU; the rate falls along half a cosine. The seed decides every bit.
+
+    Images that are read in few pixels are distorted while they still have all of theirs.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        decoder, pixels = DigitDecoder(size, symbols), train.pixels[:, None]
+        decoder, pixels = new_decoder(size, symbols), train.pixels[:, None]
         adam = torch.optim.Adam(decoder.parameters(), RATE)
         order = torch.randperm(len(train))
         for step in range(steps):
             doing(f"training the decoder of digits, step {step:,} of {steps:,}")
             at = step * BATCH % len(train)
             rows = order[at : at + BATCH]
+            images = F.adaptive_avg_pool2d(distorted(pixels[rows]), size) if size <= SMALL else pixels[rows]
             adam.param_groups[0]["lr"] = RATE * (1 + math.cos(math.pi * step / steps)) / 2
             adam.zero_grad(set_to_none=True)
-            F.cross_entropy(decoder(pixels[rows]), train.labels[rows]).backward()
+            F.cross_entropy(decoder(images), train.labels[rows]).backward()
             adam.step()
             if at + BATCH >= len(train):
                 order = torch.randperm(len(train))
     return decoder.eval()
 
 
-def digit_scores(decoder: DigitDecoder, digits: Digits) -> Float[Tensor, "digits symbols"]:
+def digit_scores(decoder: nn.Module, digits: Digits) -> Float[Tensor, "digits symbols"]:
     read = Reader(decoder)
     with torch.no_grad():
         return torch.cat([read(part[:, None]) for part in digits.pixels.split(1024)])
 
 
-def accuracy(decoder: DigitDecoder, digits: Digits) -> Estimate:
+def accuracy(decoder: nn.Module, digits: Digits) -> Estimate:
     """Return the share of digits that are read rightly."""
     return rate(int((digit_scores(decoder, digits).argmax(1) == digits.labels).sum()), len(digits))
 
 
-def surest(decoder: DigitDecoder, digits: Digits, pool: int) -> Digits:
+def surest(decoder: nn.Module, digits: Digits, pool: int) -> Digits:
     """Return the `pool` images of each symbol whose own symbol the decoder finds most likely."""
     sure, chosen = digit_scores(decoder, digits).log_softmax(1), []
     for symbol in range(int(digits.labels.max()) + 1):
@@ -86,10 +101,11 @@ def make_digits(
     source, sets = read_digits(where, codec.size, codec.symbols)
     most = MOST_EPOCHS * len(sets["train"]) // BATCH
     steps = steps or min(STEPS.get(codec.size, LARGE_STEPS), most)
+    whole = sets.pop(WHOLE)
     counts = {split: len(digits) for split, digits in sets.items()}
     shown = f"{codec.size}x{codec.size}, {counts['train']:,} to train and {counts['test']:,} to test"
     say(f"digits: {source}, {shown} ({LICENCES[source]})")
-    decoder = train_decoder(sets["train"], codec.size, codec.symbols, steps, seed)
+    decoder = train_decoder(whole, codec.size, codec.symbols, steps, seed)
     figures = {"accuracy": accuracy(decoder, sets["test"]), "valid_accuracy": accuracy(decoder, sets["valid"])}
     if codec.pool:
         pool = surest(decoder, Digits.cat(sets["train"], sets["valid"]), codec.pool)

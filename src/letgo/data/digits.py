@@ -21,14 +21,14 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from letgo.codecs import DigitImages
 from letgo.data.files import regular_file
 from letgo.data.mnist import FILES, read_mnist
 from letgo.errors import LetgoError
-from letgo.models.decoder import DigitDecoder
+from letgo.models.decoder import decoder_of
 from letgo.shapes import State, Symbols
 from letgo.tasks.task import Task
 from letgo.typed import Count, Natural, check
@@ -37,6 +37,7 @@ TENSORS, FACTS = "digits.safetensors", "digits.json"
 FETCHED = Path("data") / "mnist"  # where `letgo data fetch mnist` puts it
 MOST_FACTS = 1 << 20  # bytes
 POOL = "pool"  # the part of the file that boards of all splits share, where there is one
+WHOLE = "whole"  # training digits as they come, for their decoder alone
 VALID = 5_000  # MNIST's training digits that validation boards are drawn with
 PARTS = (1_257, 180)  # of optdigits' 1,797 for training and validation; 360 are left for tests
 LICENCES = {
@@ -85,24 +86,32 @@ class Digits:
         return self.images.float() / 127.5 - 1
 
 
-def symbols_of(images: UInt8[Tensor, "n height width"], labels: Int[Tensor, "n"], size: int, symbols: int) -> Digits:
-    """Keep the digits 1 to K, shrunk by averaging where they are larger."""
+def symbols_of(images: UInt8[Tensor, "n height width"], labels: Int[Tensor, "n"], symbols: int) -> Digits:
+    """Keep the digits 1 to K."""
     keep = (labels > 0) & (labels <= symbols)
-    pixels = images[keep]
-    if pixels.shape[1:] != (size, size):
-        pixels = F.adaptive_avg_pool2d(pixels[:, None].float(), size)[:, 0].round().to(torch.uint8)
-    return Digits(pixels, labels[keep].long() - 1)
+    return Digits(images[keep], labels[keep].long() - 1)
+
+
+def shrunk(digits: Digits, size: int) -> Digits:
+    """Return the digits in fewer pixels, each an average."""
+    if digits.images.shape[1:] == (size, size):
+        return digits
+    pixels = F.adaptive_avg_pool2d(digits.images[:, None].float(), size)[:, 0]
+    return Digits(pixels.round().to(torch.uint8), digits.labels)
 
 
 def mnist_digits(folder: Path, size: int, symbols: int) -> dict[str, Digits]:
-    """Read MNIST's training digits, the last of them for validation; the t10k digits are for tests."""
-    parts = {split: read_mnist(folder, split) for split in ("train", "test")}
-    train, test = (
-        symbols_of(torch.from_numpy(part.images), torch.from_numpy(part.labels).long(), size, symbols)
-        for part in parts.values()
+    """Read MNIST's training digits, the last of them for validation; the t10k digits are for tests.
+
+    `WHOLE` are the training digits in all their pixels.
+    """
+    parts = (read_mnist(folder, split) for split in ("train", "test"))
+    whole, test = (
+        symbols_of(torch.from_numpy(part.images), torch.from_numpy(part.labels).long(), symbols) for part in parts
     )
-    held = min(VALID, len(train) // 10)
-    return {"train": train[: len(train) - held], "valid": train[len(train) - held :], "test": test}
+    held, train = min(VALID, len(whole) // 10), shrunk(whole, size)
+    count = len(whole) - held
+    return {"train": train[:count], "valid": train[count:], "test": shrunk(test, size), WHOLE: whole[:count]}
 
 
 def optdigits(size: int, symbols: int) -> dict[str, Digits]:
@@ -121,7 +130,8 @@ def optdigits(size: int, symbols: int) -> dict[str, Digits]:
     train, valid = PARTS
     ends = {"train": slice(train), "valid": slice(train, train + valid), "test": slice(train + valid, None)}
     labels = torch.from_numpy(found.target).long()
-    return {split: symbols_of(images[part], labels[part], size, symbols) for split, part in ends.items()}
+    sets = {split: symbols_of(images[part], labels[part], symbols) for split, part in ends.items()}
+    return {**sets, WHOLE: sets["train"]}
 
 
 def find_source(where: str | None) -> tuple[str, Path | None]:
@@ -144,12 +154,12 @@ def find_source(where: str | None) -> tuple[str, Path | None]:
 
 
 def read_digits(where: str | None, size: int, symbols: int) -> tuple[str, dict[str, Digits]]:
-    """Return the source's name, and its digits for training, validation and tests."""
+    """Return the source's name, and its digits for training, validation, tests and the decoder."""
     source, folder = find_source(where)
     return source, optdigits(size, symbols) if folder is None else mnist_digits(folder, size, symbols)
 
 
-def packed(sets: dict[str, Digits], decoder: DigitDecoder, facts: dict[str, Any]) -> dict[str, bytes]:
+def packed(sets: dict[str, Digits], decoder: nn.Module, facts: dict[str, Any]) -> dict[str, bytes]:
     """Return the two files by their names."""
     tensors = {f"decoder.{name}": value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
     for split, digits in sets.items():
@@ -184,7 +194,7 @@ def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
 class Reader:
     """The decoder, with a copy on each device that asked for it."""
 
-    def __init__(self, decoder: DigitDecoder):
+    def __init__(self, decoder: nn.Module):
         self.copies = {torch.device("cpu"): decoder.eval().requires_grad_(False)}
 
     def __call__(self, images: Float[Tensor, "digits 1 height width"]) -> Float[Tensor, "digits symbols"]:
@@ -225,8 +235,9 @@ class DigitCodec:
                 raise LetgoError(f"{folder / FACTS} has {name} {facts[name]!r}, and the model {value!r}; copy its own")
         tensors = read_tensors(folder / TENSORS, facts["sha256"])
         try:
-            decoder = DigitDecoder(self.size, self.symbols)
-            decoder.load_state_dict({k.removeprefix("decoder."): v for k, v in tensors.items() if "decoder." in k})
+            weights = {k.removeprefix("decoder."): v for k, v in tensors.items() if k.startswith("decoder.")}
+            decoder = decoder_of(weights, self.size, self.symbols)
+            decoder.load_state_dict(weights)
             part = POOL if self.pool else split
             digits = Digits(tensors[f"{part}.images"], tensors[f"{part}.labels"].long())
         except (KeyError, RuntimeError) as error:
