@@ -258,14 +258,8 @@ def test_chosen_examples_two_models_and_many_puzzles(browser, plain):
         titles = [option.inner_text() for option in page.locator("#chosen option").all()[1:]]
         tasks = ("Sudoku: two samplers", "Latin", "queens", "Graph", "Maze", "Self-correction", "Masked", "sure")
         assert all(any(task in title for title in titles) for task in tasks)
-        for title in [t for t in titles if any(name in t for name in ("Latin", "queens", "Masked"))]:
-            page.select_option("#chosen", title)
-            sees(page, "#verdict-0 b", re.compile("Broken"))
-            sees(page, "#verdict-1 b", re.compile("A valid board"))
-            assert re.search(
-                r"Chosen to show the gap. Over 2,000 such boards: \w+.* \.\d\d", page.inner_text("#measured")
-            )
         page.select_option("#chosen", next(t for t in titles if "queens" in t))
+        sees(page, "#measured", re.compile("Chosen to show the gap. Over 2,000 such boards"))
         page.select_option("#model-1", "queens")
         assert page.inner_text("#measured") in ("", "\u00a0")
         run(page)
