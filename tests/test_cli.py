@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from letgo import __version__
 from letgo.cli import build_parser, main
 from letgo.codecs import OneHot
+from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.progress import clock
 from letgo.runs import load_state, load_weights, save_weights
@@ -124,6 +125,8 @@ def numbers(text: str) -> dict[str, Any]:
         ("evaluate RUN --rule ddpm --count 3 --out RUN", "letgo: --out "),
         ("evaluate RUN --rule ddpm --count 3 --out RUN/config.json/x.json", "config.json cannot be written to"),
         ("solve sudoku-extrem 123", "folder 'sudoku-extrem'; did you mean sudoku-extreme?"),
+        ("solve Sudoku", "unknown task, model or run folder 'Sudoku'; did you mean sudoku?"),
+        ("solve xxX", "the puzzle: expected 81 cells, got 3"),
         ("solve RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("solve RUN RUN/config.json", "config.json is a file; to solve what is in it: --file"),
         ("reproduce page --out OUT --page OUT/page.md", "no such folder, so there is nothing for"),
@@ -317,6 +320,20 @@ def test_puzzles_come_from_a_file_or_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode()))))
     assert main([*words, "-"]) == 1
     assert capsys.readouterr().out == from_file == f"unsolved\n{DONE}\n"
+
+
+def test_a_csv_may_be_piped_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
+    text = f"\ufeffid,Puzzle,solution\r\n7,{'0' * 81},{answer}\r\n8,{answer},{answer}\r\n"
+    (tmp_path / "puzzles.csv").write_text(text, newline="")
+    words = ["solve", "--steps", "1", "--tries", "1", "--file"]
+    assert main([*words, str(tmp_path / "puzzles.csv")]) == 1
+    from_file = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode()))))
+    assert main([*words, "-"]) == 1
+    assert capsys.readouterr().out == from_file == f"unsolved\n{answer}\n"
 
 
 class Knowing(nn.Module):
@@ -543,6 +560,33 @@ def test_progress_goes_to_stderr_unless_quiet(run: str, capsys: pytest.CaptureFi
 def test_clocks_are_short() -> None:
     seconds = (0.2, 59.0, 61.0, 3600.0, 86_399.0, 2600 * 3600.0)
     assert [clock(s) for s in seconds] == ["0s", "59s", "1m01s", "1h00m", "23h59m", "108 days"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [("1000000000", "letgo: at this speed it takes "), ("1", "the steps take about ")]
+)
+def test_the_time_is_told_before_many_instances_are_drawn(
+    steps: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def draw(*_: object) -> None:
+        raise LetgoError("drawn")
+
+    monkeypatch.setattr("letgo.training.train.training_instances", draw)
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--boards", "50001", "--steps", steps]
+    assert main(words) == 2
+    *_, told, drawn = capsys.readouterr().err.splitlines()
+    assert (told.startswith(said), drawn) == (True, "letgo: drawn")
+    assert main([*words, "--max-seconds", "9"]) == 2  # it ends when it was told to
+    assert said not in capsys.readouterr().err
+
+
+def test_a_run_without_a_step_compares_no_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--boards", "20", "--steps", "2", "--batch", "4"]
+    assert main([*words, "--max-seconds", "0", "--validate", "3"]) == 0
+    assert "stopped at step 0 of 2 (starting took all of --max-seconds: give more)" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "validation.json").exists()
+    assert main([*words, "--validate", "3"]) == 0
+    assert "validation, Euler, n=3" in capsys.readouterr().err
 
 
 @pytest.mark.fast

@@ -104,7 +104,7 @@ def test_a_model_is_a_run_a_seed_of_it_or_a_shipped_name(runs: Path, tmp_path: P
         assert session.find(model, seed) is None
     why = f"no run of it in {runs}"
     assert session.skipped == {
-        "latin.s2": f"{why}; `letgo train latin --out {runs}/latin` trains it", "chess": why,
+        "latin.s2": f"{why}; `letgo train latin --seed 2 --out {runs}/latin.s2` trains it", "chess": why,
         "sudoku": f"{why}; `letgo train sudoku --out {runs}/sudoku` trains it",
     }  # fmt: skip
     assert Session(Store(tmp_path)).find("sudoku", 0) == "sudoku"

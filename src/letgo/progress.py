@@ -46,7 +46,7 @@ class Voice:
         self.every = LIVE if self.terminal else OFTEN if often else EVERY
         self.begun = self.spoke = time.monotonic()
         self.held = ""  # an announcement that was not made yet
-        self.doing = ""  # what a silence is filled with
+        self.doing, self.since = "", self.begun  # what a silence is filled with, and when it began
         self.turned: float | None = None  # when the work turned to that, as long as nobody was told
         self.current: Progress | None = None
         self.live = False  # whether a line on the terminal has not been ended yet
@@ -77,6 +77,7 @@ class Voice:
         with self.lock:
             self.end()
             self.doing, self.turned, self.current = text, time.monotonic(), None
+            self.since = self.turned
 
     def say(self, text: str) -> None:
         """Say a line now, after what was announced."""
@@ -110,7 +111,7 @@ class Voice:
                 self.turned = None
                 self._line(self.doing)
             elif self.doing and not self.held and now - self.spoke >= EVERY:
-                self._line(f"{self.doing}, {clock(now - self.begun)} so far")
+                self._line(f"{self.doing}, {clock(now - self.since)} so far")
 
     def show(self, text: str) -> None:
         """Show a state of affairs: on a terminal in place of the last one."""

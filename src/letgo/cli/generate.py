@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         )
     options.warn_of_other_steps(solver, name, solver.steps(args.steps), args, solver.generation)
     sampler = solver.sampler(name, args.steps, solver.generation, **options.settings(args))
-    args.voice.announce(f"sampling {args.count:,} boards by {solver.config.name} with {name}")
+    args.voice.announce(f"sampling {args.count:,} board{'s' * (args.count > 1)} by {solver.config.name} with {name}")
     show = Progress("sampled", voice=args.voice)
     boards = solver.draw(problem, sampler, args.seed, args.tries, args.batch, show)
     valid = solver.task.validate(boards, problem)

@@ -32,6 +32,7 @@ FORMATS = """puzzles, one per word or line (docs/formats.md has an example of ea
 Answers are printed one by one, in order; Ctrl-C keeps those that are there.
 """
 SHORT_TRIES = 48  # of a model that knows when it is sure of a board
+NO_PUZZLE = "(?![xX]{3})[a-zA-Z]{3}"  # how a wrong name begins, and no Sudoku, of which x is a blank
 STDIN, PATIENCE = "-", 1.0  # seconds that a pipe has for its first byte, where nobody asked for what is in it
 
 
@@ -92,7 +93,7 @@ def _check_words(args: argparse.Namespace, name: str | None, puzzles: list[str])
 
     if puzzles and os.path.isfile(puzzles[0]):
         raise LetgoError(f"{puzzles[0]} is a file; to solve what is in it: --file {puzzles[0]}")
-    if name is None and args.model is None and puzzles and re.match("[a-z]{3}", puzzles[0]):
+    if name is None and args.model is None and puzzles and re.match(NO_PUZZLE, puzzles[0]):
         raise unknown("task, model or run folder", puzzles[0], dict.fromkeys([*TASKS, *shipped()]))
     if puzzles and args.file is not None:
         raise LetgoError("give puzzles as words or by --file, not both")
@@ -122,14 +123,24 @@ def _something_comes() -> bool:
         return False
 
 
+def _first_line() -> str:
+    """Look at the first line of standard input without taking it."""
+    if sys.stdin is None:
+        return ""
+    begun: bytes = sys.stdin.buffer.peek(1)  # pyright: ignore[reportAttributeAccessIssue]
+    return begun.partition(b"\n")[0].decode(errors="replace")
+
+
 def _read(args: argparse.Namespace, solver: Solver, puzzles: list[str]) -> Problem:
+    from letgo.data.columns import is_header
     from letgo.data.files import file_kind
     from letgo.data.puzzles import gathered, parse_puzzles, read_puzzles
     from letgo.data.source import source_of
 
     source = source_of(solver.task)
     if args.file is not None:
-        if file_kind(args.file) == "csv" and source.has_csv:
+        csv = file_kind(args.file) == "csv" or (args.file == STDIN and is_header(_first_line()))
+        if csv and source.has_csv:
             return source.read_questions(args.file)
         return read_puzzles(args.file, solver.task)
     if puzzles:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import torch
 
     from letgo.config import Config
+    from letgo.progress import Progress
     from letgo.training.loop import Watch
 
 A_DAY = 86_400  # seconds
+MANY = 50_000  # instances that take more than a few seconds to draw
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -226,6 +228,7 @@ def train(args: argparse.Namespace, config: Config) -> int:
 
     import letgo
     from letgo.machine import device_name, pick_device, pick_threads
+    from letgo.progress import Progress
     from letgo.training.curves import draw_losses, tensorboard_log, write_csv
 
     device = pick_device(args.device)
@@ -236,7 +239,10 @@ def train(args: argparse.Namespace, config: Config) -> int:
     args.voice.announce(f"training {config.name} on {where}: {config.steps:,} steps of {config.batch} boards")
     same = ("seeds", "data", "digits", "max_seconds", "keep", "validate", "log_every")
     more = {"fast": False if args.plain else None, "command": args.command_line, "say": args.voice.say}
-    more["watch"] = watcher(args, config, device)
+    show, warn = Progress(f"{config.name}: step", voice=args.voice), warner(args, device)
+    if args.data is None and device.type == "cpu" and config.boards > MANY and not (args.out / "state.pt").exists():
+        forecast(args, config, warn)
+    more["watch"] = watcher(show, warn)
     if args.log == "tensorboard" and rank() == 0:
         more["on_log"] = tensorboard_log()
     runs = letgo.train(config, args.out, device=device, **{name: getattr(args, name) for name in same}, **more)
@@ -251,16 +257,41 @@ def train(args: argparse.Namespace, config: Config) -> int:
     return 128 + signal if signal else 0
 
 
-def watcher(args: argparse.Namespace, config: Config, device: torch.device) -> Watch:
-    """Show the steps as they are taken and, where they would take more than a day, say once what would not."""
-    from letgo.progress import Progress, clock
+def forecast(args: argparse.Namespace, config: Config, warn: Callable[[float], None]) -> None:
+    """Say how long the steps will take before many instances are drawn, which is a minute's work or more."""
+    from letgo.progress import MEASURE, clock
+    from letgo.training.train import seconds_of_a_step
 
-    show, warned = Progress(f"{config.name}: step", voice=args.voice), []
+    made_of_files = hasattr(config.build_codec(), "prepare")  # images of digits, which are not in the run's folder yet
+    if args.max_seconds is not None or made_of_files or "TORCHELASTIC_RUN_ID" in os.environ:
+        return
+    runs = len(args.seeds or [0])
+    left = seconds_of_a_step(config, MEASURE) * config.steps * runs
+    if left <= A_DAY:
+        args.voice.say(f"the steps take about {clock(left)}; first {config.boards:,} training instances are drawn")
+    warn(left)
+
+
+def watcher(show: Progress, warn: Callable[[float], None]) -> Watch:
+    """Show the steps as they are taken, and warn of what they will take."""
 
     def watch(step: int, total: int, loss: Callable[[], float]) -> None:
         show(step, total, lambda: f"  loss {loss():.5f}{show.speed('steps')}" if step else "")
         left = show.left()
-        if show.estimated and not warned and left is not None and left > A_DAY and args.max_seconds is None:
+        if show.estimated and left is not None:
+            warn(left)
+
+    return watch
+
+
+def warner(args: argparse.Namespace, device: torch.device) -> Callable[[float], None]:
+    """Return what says, once, of a run of more than a day what would not take so long."""
+    from letgo.progress import clock
+
+    warned = []
+
+    def warn(left: float) -> None:
+        if not warned and left > A_DAY and args.max_seconds is None:
             warned.append(True)
             gpu = "" if device.type == "cuda" else "a GPU is far faster (--device cuda), "
             args.voice.say(
@@ -268,4 +299,4 @@ def watcher(args: argparse.Namespace, config: Config, device: torch.device) -> W
                 "ends it cleanly, and `letgo train sudoku-mini` takes two minutes. Ctrl-C saves"
             )
 
-    return watch
+    return warn

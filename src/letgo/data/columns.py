@@ -89,6 +89,11 @@ def questions(path: FilePath) -> Iterator[tuple[int, Row]]:
         yield rows[0]
 
 
+def is_header(line: str) -> bool:
+    """Tell the first line of a .csv of puzzles from a puzzle."""
+    return any(name.strip().lower() in ALSO["question"] for name in line.lstrip("\ufeff").split(","))
+
+
 def _places(path: FilePath, header: Row) -> list[int | None]:
     """Return where the columns of HEADER stand; all but the question may be missing."""
     names = [name.strip().lower() for name in header]

@@ -94,14 +94,14 @@ class Session:
     def find(self, model: str, seed: int) -> str | None:
         """Return the folder of a model's seed, or its shipped name without a folder; None, noted, if missing."""
         name = f"{model}.s{seed}" if seed else model
-        why = f"no weights of it are shipped; name a folder of runs with --models{how_to_train(model)}"
+        why = f"no weights of it are shipped; name a folder of runs with --models{how_to_train(model, seed=seed)}"
         if self.models is not None:
             places = [self.models / f"{model}.s{seed}", self.models / model / f"s{seed}"]
             places = [self.models / model, *places] if seed == 0 else places
             for place in places:
                 if is_folder(place) and (place / "model.safetensors").is_file():
                     return f"./{place}" if str(place) in shipped() else str(place)
-            why = f"no run of it in {self.models}{how_to_train(model, str(self.models))}"
+            why = f"no run of it in {self.models}{how_to_train(model, str(self.models), seed)}"
         elif name in shipped():
             return name
         if seed == 0 or self.find(model, 0) is not None:  # a model that is missing is named once, not for each seed

@@ -43,19 +43,21 @@ def config_of(model: str) -> Config:
     return preset(RUNS[model].split()[0] if model in RUNS else model)
 
 
-def training(model: str, folder: str = "runs") -> str:
-    """Return the line that trains a model; "" of a name that is nobody's."""
+def training(model: str, folder: str = "runs", seed: int = 0) -> str:
+    """Return the line that trains a seed of a model, or all where they are trained together; "" of nobody's name."""
     if model not in RUNS and model not in PRESETS:
         return ""
     config = config_of(model)
     of_files = any(c.file and c.task == config.task for table in TABLES.values() for c in table.columns)
     files = ["--data", "FOLDER"] if of_files else ["--digits", "FOLDER"] if config.codec == "digits" else []
     words = RUNS.get(model, model).split()
-    return shlex.join(["letgo", "train", *words, *files, "--out", f"{folder}/{model}"])
+    one = seed > 0 and "--seeds" not in words
+    which, out = (["--seed", str(seed)], f"{model}.s{seed}") if one else ([], model)
+    return shlex.join(["letgo", "train", *words, *files, *which, "--out", f"{folder}/{out}"])
 
 
-def how_to_train(model: str, folder: str = "runs") -> str:
-    line = training(model, folder)
+def how_to_train(model: str, folder: str = "runs", seed: int = 0) -> str:
+    line = training(model, folder, seed)
     return f"; `{line}` trains it" if line else ""
 
 

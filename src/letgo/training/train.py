@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from letgo.config import Config
-from letgo.data.source import source_of
+from letgo.data.source import Source, source_of
 from letgo.errors import LetgoError
 from letgo.machine import pick_device
 from letgo.presets import PRESETS
@@ -22,10 +22,10 @@ from letgo.progress import clock, doing
 from letgo.runs import Run, locked
 from letgo.solver import Solver
 from letgo.tasks import Problem
-from letgo.training.data import fingerprint
+from letgo.training.data import TrainingData, fingerprint
 from letgo.training.loop import KEEP, OnLog, Options, Problems, Progress, Watch, train_runs
 from letgo.training.team import Team
-from letgo.training.trainer import uses_fused_blocks
+from letgo.training.trainer import Trainer, uses_fused_blocks
 from letgo.tune import pick_checkpoint
 
 
@@ -55,10 +55,31 @@ def training_instances(config: Config, data: str | Problem | None) -> Problem:
     else:
         source = source_of(task, data)
         doing(f"drawing {config.boards:,} training instances" if data is None else f"reading {data}")
-        if config.name in PRESETS and config.boards == PRESETS[config.name].boards:
-            source.check_training()
+        check_source(config, source)
         problem = source.training(config.boards, config.seed)
     return task.images(problem) if config.symmetries and not task.draws_images else problem
+
+
+def check_source(config: Config, source: Source) -> None:
+    """Refuse a published recipe without the instances that it was made for."""
+    if config.name in PRESETS and config.boards == PRESETS[config.name].boards:
+        source.check_training()
+
+
+def seconds_of_a_step(config: Config, measure: float) -> float:
+    """Return what a step takes on the CPU, by as many steps as that many seconds hold, of which nothing is kept.
+
+    Their batch is an eighth of the real one: a whole step may take long, and a CPU's time follows the batch.
+    """
+    check_source(config, source_of(config.build_task()))
+    few = replace(config, batch=max(1, config.batch // 8), boards=config.batch)
+    instances = source_of(few.build_task()).training(few.boards, few.seed)
+    doing("measuring a step")
+    data = TrainingData.of(instances, few.masks, torch.device("cpu"), few.build_image())
+    trainer, begun = Trainer.of(few, data, fast=False), time.monotonic()
+    while time.monotonic() - begun < measure:
+        trainer.step()
+    return (time.monotonic() - begun) / trainer.steps_done * config.batch / few.batch
 
 
 @overload
@@ -130,7 +151,8 @@ def train(
         if first.stopped_by == "signal":  # the other seeds must not begin
             break
         for run in members:
-            if validate != 0 and not (run.folder / "validation.json").exists():  # training removes it
+            chosen = (run.folder / "validation.json").exists()  # training removes it
+            if validate != 0 and run.step and not chosen:
                 text = _choose_weights(run, data, where, validate, command)
                 say(f"seed {run.config.seed}, {text}" if stacked else text)
         if first.stopped_by == "done":
