@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
 import shlex
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,6 +217,29 @@ def test_a_damaged_report_is_drawn_or_refused_in_a_line(name: str, tmp_path: Pat
         assert str(file) in said
     assert codes == {2}
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("fault", ["rows", "columns", "side", "bytes", "more bytes"])
+def test_a_report_that_would_be_drawn_without_end_is_refused(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A billion rows, and an image that does not unpack, or to another size than it says."""
+    pytest.importorskip("matplotlib")
+    report = json.loads((ROOT / "results" / "analysis" / "self-correction-sudoku-baseline.json").read_text())
+    if fault in ("rows", "columns"):
+        report["scene"][fault] = 10**9
+    else:
+        pixels = {"bytes": b"no", "more bytes": zlib.compress(bytes(10**7), 9)}.get(fault, zlib.compress(bytes(4)))
+        image = {"side": 10**9 if fault == "side" else 2, "pixels": base64.b85encode(pixels).decode()}
+        report["boards"]["clean"]["image"] = image
+    file = tmp_path / "one.json"
+    file.write_text(json.dumps(report))
+    code = main(["analyze", "--plot", str(file), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    if fault == "more bytes":  # those beyond the image are not unpacked
+        assert code == 0
+    else:
+        assert (code, said.count("\n"), said.count("analyse again")) == (2, 1, 1)
 
 
 # What is counted

@@ -496,6 +496,48 @@ def test_rollouts_have_a_term_for_every_board_and_step() -> None:
         assert_close(terms[:, step], (held(network.out[step], clues) - x0).square())
 
 
+def pools(models: int, context: bool) -> tuple[Rollouts, list[dict[str, Tensor]], State]:
+    """A step of several models' rollouts on ten boards each, and what each of them saves."""
+    (x0, clues), objective = boards(10 * models), Rollouts(4, 2)
+    told = torch.arange(10.0 * models).view(-1, 1, 1).expand(-1, 2, 3) if context else None
+    loss(objective, Recorded(), x0, clues, told)
+    return objective, [objective.state(model, models) for model in range(models)], x0
+
+
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("models", [1, 2])
+def test_rollouts_of_several_models_are_saved_apart_and_go_on_together(models: int, context: bool) -> None:
+    objective, states, x0 = pools(models, context)
+    assert objective.pool is not None
+    again = Rollouts(4, 2)
+    assert again.state(0, 1) == {}  # no step was taken
+    again.restore([{} for _ in states], x0)
+    assert again.pool is None
+    pool = {name: part.clone() for name, part in vars(objective.pool).items() if part is not None}
+    objective.pool.x.add_(1)  # what is saved is no longer moved by training
+    for model, state in enumerate(states):
+        assert state.keys() == pool.keys()
+        assert all(torch.equal(part, pool[name][model::models].float()) for name, part in state.items())
+    again.restore(states, x0)
+    assert again.pool is not None
+    assert (again.pool.context is not None) == context
+    assert all(torch.equal(getattr(again.pool, name), part) for name, part in pool.items())
+
+
+@pytest.mark.parametrize("model", [0, 1])
+@pytest.mark.parametrize("name", ["x", "x0", "given", "done", "context", "other"])
+@pytest.mark.parametrize("fault", ["missing", "fewer", "flat"])
+def test_rollouts_that_do_not_fit_each_other_or_the_boards_are_refused(name: str, model: int, fault: str) -> None:
+    _, states, x0 = pools(2, context=True)
+    part = states[model].pop(name, torch.zeros(10))
+    if fault != "missing" or name == "other":
+        states[model][name] = part[:9] if fault == "fewer" else part.flatten()
+    for count in (2, 1):
+        given = states if count == 2 else [states[model]]
+        with pytest.raises(LetgoError, match="pool of rollouts belongs to other boards"):
+            Rollouts(4, 2).restore(given, x0)
+
+
 def test_a_rollout_keeps_the_context_of_its_board_until_it_begins_anew() -> None:
     """Mazes and graphs: the context of board i is i at first, and 100 + i in the next batch."""
     (x0, clues), objective = boards(40), Rollouts(4, 2)

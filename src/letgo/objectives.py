@@ -284,11 +284,13 @@ class Rollouts:
         """Go on with a pool of these parts."""
         if not all(states):  # no step was taken, or by a version that did not save it
             return
-        parts = {name: torch.stack([state[name] for state in states], 1).flatten(0, 1) for name in states[0]}
-        shapes = {"x": like.shape, "x0": like.shape, "given": like.shape[:2], "done": (len(like), 1, 1)}
-        misfit = [name for name, shape in shapes.items() if name not in parts or parts[name].shape != shape]
-        if misfit or len(parts.get("context", like)) != len(like) or not parts.keys() <= {*shapes, "context"}:
+        own = like[: len(like) // len(states)]
+        first, *others = ({name: part.shape for name, part in state.items()} for state in states)
+        shapes = {"x": own.shape, "x0": own.shape, "given": own.shape[:2], "done": own[:, :1, :1].shape}
+        context = {"context": first["context"]} if first.get("context", ())[:1] == own.shape[:1] else {}
+        if first != {**shapes, **context} or any(other != first for other in others):
             raise LetgoError("the saved pool of rollouts belongs to other boards; restore state.pt, or start again")
+        parts = {name: torch.stack([state[name] for state in states], 1).flatten(0, 1) for name in first}
         parts = {name: part.to(like.device) for name, part in parts.items()}
         context = parts.get("context")
         self.pool = Pool(parts["x"], parts["done"], parts["x0"], parts["given"] > 0, context)

@@ -9,6 +9,7 @@ from typing import Any
 
 INK, CLUE, BROKEN, GRID, PATH, WALL = "#1f3d6b", "#111111", "#f0a590", "#b9b4a8", "#3a9ad0", "#3b3b3b"
 WASH = "#ece9e2"  # behind a clue
+MOST_SIDE = 10_000  # cells or pixels
 ENDS = {2: "#5b8c5a", 3: "#b3541e"}  # a maze's start and goal
 
 Board = dict[str, Any]  # symbols, certainty and broken: a value for each cell
@@ -17,6 +18,7 @@ Scene = dict[str, Any]  # what all boards of a picture share: kind, rows, column
 
 def draw_board(axis: Any, scene: Scene, board: Board, size: float = 1.0) -> None:
     """Draw a board; the network, or the state, is less sure of fainter symbols; `size` 1 suits an axis of an inch."""
+    refuse_odd_sides(scene["rows"], scene["columns"])
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(visible=False)
@@ -29,12 +31,20 @@ def draw_board(axis: Any, scene: Scene, board: Board, size: float = 1.0) -> None
     (_pixels if "image" in board else KINDS.get(scene["kind"], _letters))(axis, scene, board, size)
 
 
+def refuse_odd_sides(*sides: int) -> None:
+    """Refuse what a damaged report may say; it would be drawn without end."""
+    for side in sides:
+        if not 1 <= side <= MOST_SIDE:
+            raise ValueError(f"a side of {side}; expected 1 to {MOST_SIDE:,}")
+
+
 def _pixels(axis: Any, scene: Scene, board: Board, size: float) -> None:
     """Draw the images of the cells."""
     import numpy as np
 
     side = board["image"]["side"]
-    raw = zlib.decompress(base64.b85decode(board["image"]["pixels"]))
+    refuse_odd_sides(side)
+    raw = zlib.decompressobj().decompress(base64.b85decode(board["image"]["pixels"]), side * side)
     pixels, span = np.frombuffer(raw, np.uint8).reshape(side, side), (0, scene["columns"], scene["rows"], 0)
     axis.imshow(pixels, cmap="gray", vmin=0, vmax=255, extent=span, interpolation="nearest")
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 from letgo.cli import options
 from letgo.errors import LetgoError
+
+# What drawing a damaged report ends in.
+DAMAGED = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError, zlib.error)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +130,7 @@ def draw_again(files: list[Path], out: Path | None) -> int:
         pictures = draw(reports, target)
     except LetgoError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except DAMAGED as error:
         names = ", ".join(map(str, files))
         words = "damaged, or a report of another version" if len(files) == 1 else "one of them damaged, or of others"
         raise LetgoError(f"{names}: {words} ({type(error).__name__}: {error}); analyse again") from None
