@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def written(folder: Path, values: dict[str, Any]) -> tuple[Path, list[Cell]]:
     return spec, read_spec(spec).cells
 
 
-def until(what: Callable[[], Any], seconds: float = 120) -> Any:
+def until(what: Callable[[], Any], seconds: float = 240) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := what():
@@ -119,6 +120,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # Ray's own 15 would wait for every other test of a busy machine
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         from ray.cluster_utils import Cluster
 
@@ -146,7 +148,9 @@ def test_a_node_that_is_killed_loses_no_finished_work_and_the_other_one_goes_on(
     before = folder.result(finished).stat().st_mtime_ns
     state = tmp_path / "grid" / "runs" / str(cell.run) / "state.pt"
     command = [*words, spec.name, *flags]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as sweep, ExitStack() as last:
+        last.callback(sweep.kill)  # a test that fails does not wait for all steps
         until(state.exists)
         held = str(folder.holder(str(cell.run)))
         cluster.add_node(num_cpus=1)
