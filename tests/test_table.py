@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,7 +198,9 @@ def test_arrays_have_negative_blanks_and_too_many_values_are_refused(tmp_path: P
     assert "it holds 0.5; expected whole numbers or words" in fault(read_table, tmp_path / "half.npy")
 
 
-def test_columns_of_their_own_words_have_few_codes_and_columns_alike_one_for_each_value(file: Path, tmp_path: Path):
+def test_columns_of_their_own_words_have_few_codes_and_columns_alike_one_for_each_value(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     config = table_config(str(file))
     assert (config.codec, config.build_codec().dim) == ("columns", 3)  # 6 values, of which a column has 3
     task = config.build_task()
@@ -210,6 +214,13 @@ def test_columns_of_their_own_words_have_few_codes_and_columns_alike_one_for_eac
     assert "p.csv, row 2, column 2 'right': 'y' was never seen there in training; expected one of blue" in fault(
         source.read_partial, tmp_path / "p.csv"
     )
+    (tmp_path / "q.csv").write_text("red,.,x\nred,.,green\n")
+    assert "row 2, column 3 'end': 'green' was never seen in training; expected one of x, y, z, or" in fault(
+        source.read_partial, tmp_path / "q.csv"
+    )
+    text = 'left;right;end\nred;"green one";.\n'  # a header, quotes, another sign between
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode()))))
+    assert source.read_partial("-").given.tolist() == [[True, True, False]]
     assert "p.csv, row 1, column 3" not in fault(source_of(task, tmp_path / "p.csv").split, "train")
     (tmp_path / "alike.txt").write_text("".join(f"{a}{b}\n" for a in "abcde" for b in "abcde"))
     alike = table_config(str(tmp_path / "alike.txt"))

@@ -43,12 +43,16 @@ def test_the_owner_of_a_table(user: User, example: Callable[[str], Path]) -> Non
     likelihoods = [completion["likelihood"] for completion in first["completions"]]
     assert likelihoods == sorted(likelihoods, reverse=True)
     assert len({completion["values"] for completion in first["completions"]}) == len(likelihoods) >= 1
+    assert user.pastes("cat partial.csv | letgo complete runs/laptops -").out.splitlines() == [header, *rows]
     made = user.pastes("letgo generate runs/laptops --count 3").out.splitlines()
     assert [len(row.split(",")) for row in made] == [8, 8, 8]
+    unknown = json.loads(user.pastes("letgo generate runs/laptops --count 3 --json").out)
+    assert (unknown["valid"], unknown["validity"]["n"]) == ([None] * 3, 0)  # no check was given
 
     (user.folder / "wrong.csv").write_text("13in,u5,integrated,16GB,512GB,ips,65W,beos\n")
     fault = user.pastes("letgo complete runs/laptops wrong.csv", code=2).text.splitlines()[-1]
     assert fault.startswith("letgo: wrong.csv, row 1, column 8 'system': 'beos' was never seen in training")
+    assert "expected one of linux, none, windows, or" in fault
     (user.folder / "other.csv").write_text("u5,13in,integrated,16GB,512GB,ips,65W,linux\n")
     fault = user.pastes("letgo complete runs/laptops other.csv", code=2).text.splitlines()[-1]
     assert "column 1 'size': 'u5' was never seen there in training; expected one of 13in, 14in, 16in" in fault

@@ -51,10 +51,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from letgo.estimates import rate
 
-        validity = rate(int(valid.sum()), len(valid)).as_dict()
+        known = solver.task.has_rules
+        validity = (rate(int(valid.sum()), len(valid)) if known else rate(0, 0)).as_dict()
         options.print_json({"model": solver.config.name, "rule": name, "settings": sampler.settings, "seed": args.seed,
                           "precision": solver.sample_precision, "validity": validity, "boards": lines,
-                          "valid": valid.tolist()})  # fmt: skip
+                          "valid": valid.tolist() if known else [None] * len(lines)})  # fmt: skip
         return 0
     for i, line in enumerate(lines):
         print(solver.task.draw(boards[i : i + 1], problem[i : i + 1]) if args.show else line)

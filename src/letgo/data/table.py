@@ -201,7 +201,8 @@ def read_table(path: FilePath, task: Table | None = None, blanks: bool = False) 
             rows = _read(str(path), key)
             if (rows.values, rows.codes.shape[1]) == (task.values, task.cells):
                 return _of_its_columns(rows, task, path)
-    shape = (tuple(task.values), tuple(task.names), task.cells)
+    expected = tuple(map(task.some_values, range(task.cells)))
+    shape = (tuple(task.values), tuple(task.names), task.cells, expected)
     return _of_its_columns(_read(str(path), key, shape, blanks), task, path)
 
 
@@ -217,7 +218,7 @@ def _of_its_columns(rows: Rows, task: Table, path: FilePath) -> Rows:
     return rows
 
 
-Shape = tuple[tuple[str, ...], tuple[str, ...], int]  # values, names of columns, cells
+Shape = tuple[tuple[str, ...], tuple[str, ...], int, tuple[str, ...]]  # values, names, cells, values of each in words
 
 
 @lru_cache(maxsize=2)
@@ -230,7 +231,7 @@ def _read(path: str, stamp: tuple[int, int] | None, shape: Shape | None = None, 
         names, rows = _parquet(path)
         coder.names = coder.names or names
         coder.take(rows)
-    elif name.endswith((".csv", ".tsv")):
+    elif name.endswith((".csv", ".tsv")) or (path == STDIN and coder.names):
         coder.take(_csv(path), header=True)
     else:
         coder.take(_lines(path))
@@ -242,7 +243,7 @@ class _Coder:
 
     def __init__(self, path: str, shape: Shape | None, blanks: bool):
         self.path, self.blanks = path, blanks
-        self.known, self.names, self.cells = shape or (None, (), None)
+        self.known, self.names, self.cells, self.expected = shape or (None, (), None, ())
         self.values: list[str] = list(self.known or ())
         self.codes = {value: code for code, value in enumerate(self.values)}  # of texts as they stand in the file
         self.parts: list[np.ndarray] = []
@@ -342,15 +343,14 @@ class _Coder:
         for text in texts:
             if text in self.codes:
                 continue
-            value = text.strip()
-            fault = ""
+            value, fault = text.strip(), ""
             if value in self.codes:
                 self.codes[text] = self.codes[value]
             elif value in ("", *BLANKS):
                 self.codes[text] = BLANK
                 fault = "" if self.blanks else "a blank; leave incomplete rows out, or write a word there, such as none"
             elif self.known is not None:
-                some = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else "")
+                some = self.expected[int(where(text)[1])]
                 fault = f"{value!r} was never seen in training; expected one of {some}, or '.' for a blank"
             elif "\ufffd" in value:
                 fault = f"{value!r} is not UTF-8; save the file as text in UTF-8"
