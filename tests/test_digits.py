@@ -360,6 +360,7 @@ def test_a_picture_of_images_is_drawn(run: Path, tmp_path: Path) -> None:
 def test_scikit_learns_digits_are_cut_in_three() -> None:
     pytest.importorskip("sklearn")
     sets = letgo.data.digits.optdigits(8, 9)
+    assert torch.equal(sets.pop(WHOLE).images, sets["train"].images)  # they come as small as they are shown
     assert {split: len(digits) for split, digits in sets.items()} == {"train": 1132, "valid": 162, "test": 325}
     assert all(digits.labels.bincount().min() > 10 for digits in sets.values())
     assert isinstance(sets["train"], Digits)

@@ -23,6 +23,7 @@ from letgo.objectives import (
     Batch,
     CrossEntropy,
     Objective,
+    Remembers,
     Rollouts,
     SelfConditioning,
     SelfCorrection,
@@ -508,6 +509,8 @@ def pools(models: int, context: bool) -> tuple[Rollouts, list[dict[str, Tensor]]
 @pytest.mark.parametrize("models", [1, 2])
 def test_rollouts_of_several_models_are_saved_apart_and_go_on_together(models: int, context: bool) -> None:
     objective, states, x0 = pools(models, context)
+    assert isinstance(objective, Remembers)
+    assert not isinstance(Simple(), Remembers)
     assert objective.pool is not None
     again = Rollouts(4, 2)
     assert again.state(0, 1) == {}  # no step was taken
