@@ -58,6 +58,19 @@ def test_limits_are_said_in_words(client, body, words):
 
 
 @pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"rule": "ddpm", "variance": -2}, "rules.0.variance: input should be greater than or equal to 0, got -2"),
+        ({"variance": 1}, "rules.0.rule: field required"),
+        ("", "rules.0: string should have at least 1 character, got ''"),
+    ],
+)
+def test_of_a_rule_that_may_be_a_name_only_what_is_wrong_is_said(client, rule, words):
+    response = client.post("/api/trajectory", json={**PUZZLE, "rules": [rule]})
+    assert (response.status_code, response.json()["detail"]) == (422, words)
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         ({"sure": 0.5}, "sure: input should be less than or equal to 0"),

@@ -365,6 +365,30 @@ def test_settings_are_offered_where_they_change_something(page):
     assert "Tuned for" not in page.inner_text("#settings-0")
 
 
+def test_a_setting_beyond_its_bounds_is_refused_in_words(browser, plain):
+    said, words = [], "variance × must be a number from 0 to 16."
+    with watched(browser) as page:
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        page.goto(plain)
+        choose_mini(page)
+        page.evaluate("document.getElementById('settings-0').open = true")
+        page.fill("#variance-0", "-2")
+        page.keyboard.press("Tab")
+        sees(page, "#problem", words)
+        assert "variance" not in page.url
+        for button, told in (("#run", "#problem"), ("#race", "#race-status")):
+            page.click(button)
+            sees(page, told, words)
+        assert page.get_attribute("#variance-0", "aria-invalid") == "true"
+        page.goto(f"{plain}/#model=sudoku-mini&a=ddpm&a.variance=99&b=tweedie&run=1")  # nor is a link believed
+        sees(page, "#problem", words)
+        page.fill("#variance-0", "2")
+        page.keyboard.press("Tab")
+        sees(page, "#problem", "")
+        run(page)
+    assert said == []
+
+
 def test_a_puzzle_without_a_solution_is_not_the_samplers_fault(page):
     choose_mini(page)
     page.fill("#puzzle", "12.....3........")

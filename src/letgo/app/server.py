@@ -404,7 +404,8 @@ def _say_errors_in_words(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = {_place(e): _sentence(e) for e in reversed(error.errors())}  # one complaint per place
-        return _refusal(422, "; ".join(list(first.values())[::-1][:3]))
+        inner = [words for place, words in first.items() if not any(other.startswith(f"{place}.") for other in first)]
+        return _refusal(422, "; ".join(inner[::-1][:3]))
 
     @app.exception_handler(LetgoError)
     async def refused(_: Request, error: LetgoError) -> JSONResponse:

@@ -25,19 +25,19 @@ export function fillModels(models, chosen) {
   byId("model-summary").textContent = chosen.summary;
 }
 
-export function fillSides(models, chosen, setting, onChange) {
+export function fillSides(models, chosen, setting, onChange, onWrong) {
   const beside = models.filter((m) => sameBoards(m, chosen));
   setting.sides.forEach((side, i) => {
     const own = sideCard(setting, models, i);
     fill(byId(`rule-${i}`), Object.keys(own.rules).map((name) => [name, titleOf(name)]), side.rule);
     fill(byId(`model-${i}`), beside.map((m) => [m.name, m.name]), own.name);
     byId(`gloss-${i}`).textContent = glossOf(side.rule);
-    fillSettings(i, side, own, stepsOf(setting, models), onChange);
+    fillSettings(i, side, own, stepsOf(setting, models), onChange, onWrong);
   });
 }
 
 /** The inputs of one side's settings; empty means the default, shown as a placeholder. */
-function fillSettings(i, side, { rules, tuned, tuned_steps }, steps, onChange) {
+function fillSettings(i, side, { rules, tuned, tuned_steps }, steps, onChange, onWrong) {
   const holder = byId(`settings-${i}`), taken = rules[side.rule], key = JSON.stringify([side.rule, taken, tuned[side.rule]]);
   if (holder.filled !== key) {
     holder.filled = key;
@@ -47,17 +47,29 @@ function fillSettings(i, side, { rules, tuned, tuned_steps }, steps, onChange) {
         variance: "1", ahead: "0", sigma_ahead: "0", soft_until: "never", order_noise: "symbols are drawn", temperature: "0.5",
       };
       input.placeholder = usual[name] ?? tuned[side.rule]?.[name] ?? "needed";
-      input.addEventListener("change", () => onChange(i, name, input.value === "" ? undefined : Number(input.value)));
+      input.addEventListener("change", () => {
+        try { withinBounds(input); } catch (error) { return onWrong(error.message); }
+        onChange(i, name, input.value === "" ? undefined : Number(input.value));
+      });
       return make("label", {}, label, input);
     });
     holder.querySelector("div").replaceChildren(...inputs, make("p", { className: "hint", id: `tuned-${i}` }));
   }
-  for (const name of taken) { const input = byId(`${name}-${i}`); if (input && document.activeElement !== input) input.value = side[name] ?? ""; }
+  for (const name of taken) { const input = byId(`${name}-${i}`); if (input && document.activeElement !== input) { input.value = side[name] ?? ""; input.removeAttribute("aria-invalid"); } }
   const needs = taken.includes("sigma") && !tuned[side.rule] && side.sigma === undefined;
   const other = tuned[side.rule] && side.sigma === undefined && tuned_steps?.[side.rule] && tuned_steps[side.rule] !== steps;
   byId(`tuned-${i}`).textContent = other ? `Tuned for ${tuned_steps[side.rule]} steps; with ${steps} other values may be better.` : "";
   if (needs || other) holder.open = true;
 }
+
+function withinBounds(input) {
+  const fine = input.validity.valid;
+  input.setAttribute("aria-invalid", String(!fine));
+  if (!fine) throw new Error(`${input.labels[0].textContent} must be a number from ${input.min} to ${input.max}.`);
+}
+
+/** Both sides' settings are within their bounds, or words on what is wrong. */
+export const checkSettings = () => document.querySelectorAll(".settings input").forEach(withinBounds);
 
 /** A whole number within the field's bounds, or words on what is wrong. */
 export function wholeNumber(id, name) {

@@ -4,7 +4,7 @@ import { get, post, stream } from "./api.js";
 import { takeAway } from "./away.js";
 import { clues, makeBoard, shown } from "./boards.js";
 import { cellPanel, probabilities } from "./cell.js";
-import { byId, fillModels, fillSides, make, theme, wholeNumber } from "./controls.js";
+import { byId, checkSettings, fillModels, fillSides, make, theme, wholeNumber } from "./controls.js";
 import { blank, drawable, drawn, help, makeEditor, named, padKeys, tidy } from "./editor.js";
 import { Player } from "./player.js";
 import { Race } from "./race.js";
@@ -73,7 +73,7 @@ function endRace() {
 function render(focus, typed) {
   const { setting, models } = state, chosen = card();
   fillModels(models, chosen);
-  fillSides(models, chosen, setting, (i, name, value) => change({ sides: setting.sides.map((side, j) => (i === j ? { ...side, [name]: value } : side)) }));
+  fillSides(models, chosen, setting, (i, name, value) => change({ sides: setting.sides.map((side, j) => (i === j ? { ...side, [name]: value } : side)) }), problem);
   for (const [id, value] of [["steps", steps()], ["seed", setting.seed]]) if (document.activeElement !== byId(id)) byId(id).value = value;
   const { regime } = chosen;
   byId("clues-label").hidden = regime.usual === null;
@@ -223,7 +223,7 @@ async function randomPuzzle() {
 async function start() {
   if (!state.ready) { page.wanted = "run"; status("Runs as soon as the models are there …"); return; }
   let numbers;
-  try { numbers = { steps: wholeNumber("steps", "Steps"), seed: wholeNumber("seed", "Seed") }; } catch (error) { return problem(error.message); }
+  try { checkSettings(); numbers = { steps: wholeNumber("steps", "Steps"), seed: wholeNumber("seed", "Seed") }; } catch (error) { return problem(error.message); }
   change({ ...numbers, run: true });
   endRun();
   const { setting, models } = state, chosen = card(), stream_ = new AbortController();
@@ -387,7 +387,8 @@ async function startRace() {
   if (!state.ready) { page.wanted = "race"; byId("race-status").textContent = "Starts as soon as the models are there …"; return; }
   let seed, count, total;
   try {
-    [seed, total, count] = [wholeNumber("seed", "Seed"), wholeNumber("steps", "Steps"), wholeNumber("race-count", "Seeds")];
+    checkSettings();
+    [seed, total, count] = [wholeNumber("seed", "Seed"), wholeNumber("steps", "Steps"), wholeNumber("race-count", "Boards")];
   } catch (error) { byId("race-status").textContent = error.message; return; }
   const first = state.setting.race?.seed ?? seed; // while a seed of a race is watched, the race begins where it began
   if (state.race) endRace();
