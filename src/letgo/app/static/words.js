@@ -97,7 +97,7 @@ function wrong(run, { cell, clue, symbol }, check) {
 export function measured(example, names) {
   if (!example?.shares) return "";
   const [first, second] = example.shares, n = first.n.toLocaleString("en");
-  if (example.sure) return `Chosen because it takes several tries. Of ${n} such puzzles this network, trying until it is sure, solves ${String(Number(first.value.toFixed(4))).replace(/^0/, "")}; it was ${second.value ? `sure of a wrong board in ${Math.round(second.value * second.n)}` : "never sure of a wrong board"}.`;
+  if (example.sure) return `Chosen because it takes several tries. Of ${n} such puzzles this network, trying until it is sure, solves ${String(Number(first.value.toFixed(5))).replace(/^0/, "")}; it was ${second.value ? `sure of a wrong board in ${Math.round(second.value * second.n)}` : "never sure of a wrong board"}.`;
   return `Chosen to show the gap. Over ${n} such boards: ${names[0]} ${chance(first.value)}, ${names[1]} ${chance(second.value)} valid.`;
 }
 
