@@ -118,6 +118,15 @@ def test_work_that_follows_the_steps_is_named_and_the_steps_are_not_counted_on(s
                            "validating, 33s so far"]  # fmt: skip
 
 
+def test_work_that_counts_in_what_it_is_busy_with_is_one_work(stage: Stage):
+    voice = Voice()
+    for second in range(40):
+        stage.now = float(second)
+        voice.turn_to(f"training the decoder, step {second} of 900")
+        voice.beat()
+    assert stage.lines[-1] == "training the decoder, step 30 of 900, 30s so far"
+
+
 def test_quiet_work_says_nothing(stage: Stage):
     voice = Voice(quiet=True)
     with voice:

@@ -76,8 +76,9 @@ class Voice:
         """Know what the work is busy with instead of what was counted before."""
         with self.lock:
             self.end()
+            same = text.partition(",")[0] == self.doing.partition(",")[0]  # of a text that counts: "..., step 3 of 9"
             self.doing, self.turned, self.current = text, time.monotonic(), None
-            self.since = self.turned
+            self.since = self.since if same else self.turned
 
     def say(self, text: str) -> None:
         """Say a line now, after what was announced."""
