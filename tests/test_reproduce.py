@@ -338,7 +338,10 @@ def test_a_report_displaces_only_what_it_is_worth_more_than(tmp_path: Path):
         ("table1 --data nowhere.csv", "--data nowhere.csv: no such file or folder for sudoku-extreme"),
         ("table1 --data maze=nowhere.csv", "--data nowhere.csv: no such file or folder for maze"),
         ("page", "is no results folder of a letgo checkout; say where with --page FILE"),
-        ("table1 --out r", "r/config.json is no list of reports; restore it or move it away"),
+        (
+            "table1 --out r",
+            "r/config.json is no list of reports: it is dict; expected a list; restore it or move it away",
+        ),
     ],
 )
 def test_bad_words_are_one_line_and_exit_2(words: str, message: str, away: Path, capsys: pytest.CaptureFixture[str]):
@@ -349,6 +352,30 @@ def test_bad_words_are_one_line_and_exit_2(words: str, message: str, away: Path,
     assert message in said.err
     assert said.err.count("\n") == 1
     assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("sudoku", {"validity": 3}),
+        ("sudoku", {"count": "many"}),
+        ("sudoku", {"settings": []}),
+        ("analysis/steps-sudoku", {"rows": [1.5]}),
+        ("analysis/steps-sudoku", {"n": "3"}),
+    ],
+)
+def test_a_damaged_report_is_refused_by_name_and_no_page_is_written(
+    name: str, damage: dict[str, Any], away: Path, capsys: pytest.CaptureFixture[str]
+):
+    (away / "r" / "analysis").mkdir(parents=True)
+    whole = json.loads((Path(__file__).parents[1] / "results" / f"{name}.json").read_text())
+    damaged = [{**report, **damage} for report in whole] if isinstance(whole, list) else {**whole, **damage}
+    (away / "r" / f"{name}.json").write_text(json.dumps(damaged))
+    assert main(["reproduce", "page", "--out", "r", "--page", "page.md"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("letgo: r")
+    assert said.err.count("\n") == 1
+    assert not (away / "page.md").exists()
 
 
 @pytest.mark.journey

@@ -1,11 +1,15 @@
 """The one kind of error that a user meets: one line, what was wrong, where, what to do next."""
 
 import operator
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 MOST = 1500  # characters of a message
 LONG = 200  # characters of a list that is left out where a name is near
+# What telling and drawing a damaged report ends in.
+DAMAGED = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError, zlib.error)
 
 
 class LetgoError(ValueError):
@@ -27,6 +31,19 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Letgo
     if near and len(listed) > LONG:
         return LetgoError(f"unknown {kind} '{name}'; did you mean {near[0]}?")
     return LetgoError(f"unknown {kind} '{name}'; {f'did you mean {near[0]}? ' if near else ''}{listed}")
+
+
+@contextmanager
+def blaming(where: object, then: str) -> Iterator[None]:
+    """Refuse, by its name, what was read from a file and cannot be told or drawn."""
+    try:
+        yield
+    except LetgoError:
+        raise
+    except DAMAGED as error:
+        raise LetgoError(
+            f"{where}: damaged, or of another version ({type(error).__name__}: {error}); {then}"
+        ) from error
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
 from letgo.cli import options
-from letgo.errors import LetgoError
-
-# What drawing a damaged report ends in.
-DAMAGED = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError, zlib.error)
+from letgo.errors import LetgoError, blaming
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -126,13 +122,7 @@ def draw_again(files: list[Path], out: Path | None) -> int:
     first = files[0].stem
     more = [file.stem.removeprefix(f"{reports[0]['analysis']}-") for file in files[1:]]
     target = (out or files[0].parent) / "-".join([first, *more])
-    try:
+    with blaming(", ".join(map(str, files)), "analyse again"):
         pictures = draw(reports, target)
-    except LetgoError:
-        raise
-    except DAMAGED as error:
-        names = ", ".join(map(str, files))
-        words = "damaged, or a report of another version" if len(files) == 1 else "one of them damaged, or of others"
-        raise LetgoError(f"{names}: {words} ({type(error).__name__}: {error}); analyse again") from None
     print(f"wrote {', '.join(map(str, pictures))}")
     return 0

@@ -22,7 +22,7 @@ from letgo.reproduce.own_runs import how_to_train
 from letgo.reproduce.paper import TABLES, TRIES, Cell
 from letgo.reproduce.results import share
 from letgo.reproduce.store import Report, Store, passes, sampler, size, stale
-from letgo.runs import is_folder, locate, read_json, read_log, read_validation, shipped
+from letgo.runs import is_folder, locate, read_card, read_json, read_log, read_validation, shipped
 from letgo.runs.files import weights_digest
 from letgo.samplers import rule_kind
 from letgo.solver import Solver, load
@@ -161,7 +161,7 @@ def about(session: Session, solver: Solver, where: str) -> Report:
 def trained_steps(folder: Path) -> int | None:
     """Return the optimiser steps behind the weights: by a shipped model's card, the picked checkpoint or the log."""
     if (folder / "card.json").is_file():
-        return int(read_json(folder / "card.json")["steps"])
+        return read_card(folder).get("steps")
     chosen = read_validation(folder)
     if "checkpoint" in chosen and "step" in chosen:  # `letgo tune` may have gone back to an earlier one
         return int(chosen["step"])

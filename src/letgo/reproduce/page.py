@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from letgo.data.files import write_atomically
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, blaming
 from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS, show_misses
 from letgo.reproduce.measure import QUICK_COUNT
@@ -22,6 +22,7 @@ QUICK = (
     "an entry says nothing else. Mazes are left out unless asked for (`table7`, or `--tasks maze`), Sudoku-Extreme "
     "without its file (`--data`). With n = 16 an interval spans up to .46; compare with nothing."
 )
+BLAME = "restore the file, or measure again; --debug shows where"
 EQUAL = 0.005  # apart by less, the one is called neither above nor below the other
 
 
@@ -177,7 +178,8 @@ def publish(results: Results, names: list[str], page: Path | None, root: Path | 
     """Print the sections on the terminal; write the pages where they belong to these results."""
     folder = results.store.folder
     if names != ["page"] and not quiet:
-        print(text_of(results, names))
+        with blaming(folder, BLAME):
+            print(text_of(results, names))
     readme = None
     if page is None and root is not None and not results.quick and folder.resolve() == (root / "results").resolve():
         page, readme = root / "docs" / "results.md", root / "README.md"
@@ -186,7 +188,8 @@ def publish(results: Results, names: list[str], page: Path | None, root: Path | 
     if page is not None and not folder.is_dir():
         raise LetgoError(f"{folder}: no such folder, so there is nothing for {page}; name one with --out FOLDER")
     if page is not None:
-        print(f"wrote {page} and {len(list(write_pages(results, page, readme))) - 1} files beside it")
+        with blaming(folder, BLAME):
+            print(f"wrote {page} and {len(list(write_pages(results, page, readme))) - 1} files beside it")
 
 
 def stale(page: Path, store: Store) -> bool:

@@ -5,16 +5,30 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from letgo.analysis import analysis_of
 from letgo.analysis.drawing import draw
 from letgo.analysis.study import Wish, run_analysis, write_report
+from letgo.errors import blaming
 from letgo.reproduce.measure import Session
 from letgo.reproduce.own_runs import config_of, training
 from letgo.reproduce.results import RULE_NAMES, Results, as_table, share
 from letgo.reproduce.store import Report, Store
 from letgo.runs import read_json, shipped
+from letgo.typed import Natural, check
+
+
+class Known(TypedDict):
+    """Known is what is read of every analysis."""
+
+    analysis: str
+    n: Natural
+    seed: int
+    model: NotRequired[str]
+    regime: NotRequired[str]
+    steps: NotRequired[int]
+    command: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -48,10 +62,16 @@ class Picture:
         return {m: store.folder / "analysis" / f"{self.stem(*filter(None, [m]))}.json" for m in self.models or ("",)}
 
     def reports(self, store: Store) -> list[Report]:
-        return [read_json(file) for file in self.files(store).values() if file.is_file()]
+        return [report_of(file) for file in self.files(store).values() if file.is_file()]
 
     def draw(self, store: Store, folder: Path) -> list[Path]:
-        return draw(self.reports(store), folder / self.name, ("png",))
+        reports = self.reports(store)
+        with blaming(", ".join(str(file) for file in self.files(store).values() if file.is_file()), "analyse again"):
+            return draw(reports, folder / self.name, ("png",))
+
+
+def report_of(file: Path) -> Report:
+    return check(read_json(file), Known, f"{file} is no report of an analysis")
 
 
 def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) -> str:
@@ -64,7 +84,8 @@ def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) ->
                 if "model" in report
                 else ""
             )
-            found = analysis_of(picture.analysis).tell(report)
+            with blaming(f"{results.store.folder / 'analysis'}, {picture.analysis}", "analyse again"):
+                found = analysis_of(picture.analysis).tell(report)
             parts.append(f"{picture.analysis}: {of}n = {report['n']}, seed {report['seed']}\n\n```\n{found}\n```")
     parts = parts or ["Not measured yet."]
     if lines := [line for picture in pictures for line in _untrained(picture, results.store)]:
@@ -146,7 +167,7 @@ def analyze_missing(session: Session, pictures: list[Picture]) -> None:
 def _analyze(session: Session, picture: Picture, model: str, file: Path) -> None:
     analysis = analysis_of(picture.analysis)
     count = session.count or picture.size(session.quick)
-    if not session.force and file.is_file() and read_json(file).get("n", 0) >= count:
+    if not session.force and file.is_file() and report_of(file)["n"] >= count:
         session.held += 1
         return
     task = config_of(model).task if model else ""

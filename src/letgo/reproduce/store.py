@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from letgo.errors import LetgoError
 from letgo.reproduce.paper import Cell
 from letgo.runs import locked, read_json, write_json
+from letgo.typed import Natural, check
 
 Report = dict[str, Any]
 
 OTHERS = ("solve", "coverage", "solutions", "tune", "training", "notes")  # files of something else than one model
+
+
+class Known(TypedDict, total=False):
+    """Known is what a report is found and replaced by."""
+
+    model: str
+    task: str
+    rule: str
+    regime: str
+    steps: Natural
+    seed: int
+    count: Natural
+    puzzles: Natural
+    samples: Natural
+    draws: Natural
+    settings: dict[str, Any]
+    pass_at_k: dict[str, Any]
+    weights_sha256: str
+    training_steps: Natural | None
+    command: str
 
 
 def split_seed(name: str) -> tuple[str, int]:
@@ -37,9 +58,10 @@ class Store:
 
     def reports(self, name: str) -> list[Report]:
         value = self.read(name)
-        if not isinstance(value, list) or not all(isinstance(r, dict) for r in value):
-            raise LetgoError(f"{self.folder / name}.json is no list of reports; restore it or move it away")
-        return value
+        try:
+            return check(value, list[Known], f"{self.folder / name}.json is no list of reports")
+        except LetgoError as error:
+            raise LetgoError(f"{error}; restore it or move it away") from None
 
     def models(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.json") if path.stem not in OTHERS)

@@ -88,6 +88,7 @@ class Card(TypedDict, total=False):
 
     summary: str
     sha256: str
+    steps: Natural
     generation_rule: str | None
     then: str | None  # the model that takes over what this one has not solved at its first try
 
