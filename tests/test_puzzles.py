@@ -40,6 +40,10 @@ FORMS = {
     "rows in Windows": "\r\n".join(ROWS),
     "commas": "\n".join(",".join(row) for row in ROWS),
     "commas in one line": ",".join(PUZZLE),
+    **{
+        f"empty fields between {mark!r}": "\n".join(mark.join(row.replace(".", " ")).replace(" ", "") for row in ROWS)
+        for mark in "\t,;"
+    },
     "boxes": "\n".join(f"{row[:3]} {row[3:6]} {row[6:]}" + "\n" * (i % 3 == 2) for i, row in enumerate(ROWS)),
     "borders": BORDERED,
     "comments": "# mine\n" + "\n".join(f"{row}  # row" for row in ROWS),
@@ -61,6 +65,12 @@ def test_a_puzzle_is_read_in_every_form_that_people_write(form: str, tmp_path: P
     assert task.format_clues(problem) == [PUZZLE, PUZZLE]
     if "#" not in form and "comments" not in form:
         assert task.format_clues(task.parse(FORMS[form])) == [PUZZLE]
+
+
+def test_a_row_of_a_spreadsheet_may_be_empty(tmp_path: Path):
+    (tmp_path / "p.txt").write_text("1\t\t\t\n\t\t\t\n\n\t\t4\t\n\t2\t\t\n")
+    task = tasks.get("sudoku", box=2)
+    assert task.format_clues(read_puzzles(tmp_path / "p.txt", task)) == ["1.........4..2.."]
 
 
 @pytest.mark.parametrize(

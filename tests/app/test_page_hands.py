@@ -73,6 +73,8 @@ def test_puzzles_are_pasted_as_people_have_them(page):
         ".1 | ..\n3. | ..\n---+---\n.. | .2\n.. | 3.",
         "0100\n3000\n0002\n0030",
         "_1__ 3___ ___2 __3_",
+        "\t1\t\t\n3\t\t\t\n\t\t\t2\n\t\t3\t",  # out of a spreadsheet
+        ",1,,\n3,,,\n,,,2\n,,3,",
     )
     for form in forms:
         page.click("#clear")

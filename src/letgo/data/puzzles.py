@@ -19,7 +19,9 @@ CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # what no text holds; ta
 def read_puzzles(path: FilePath, task: Task) -> Problem:
     """Read every puzzle of a file ('-' is standard input); a fault names file, line and what was expected."""
     lines = ((place(path, line), task.without_comment(text)) for line, text in _lines(path))
-    puzzles = gathered(((where, line) for where, line in lines if line.strip()), task)
+    puzzles = gathered(
+        ((where, line) for where, line in lines if line.strip() or (task.grid_row and task.cells_of(line))), task
+    )
     if not puzzles:
         raise LetgoError(f"{place(path)}: no puzzles in it; expected one puzzle per line")
     return parse_puzzles(puzzles, task)

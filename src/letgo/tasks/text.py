@@ -20,21 +20,34 @@ SEPARATORS = re.compile(r"[\s,;|│┃║]+")
 BORDER = re.compile(r"[-+|=\s─━═│┃║┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝]+")
 
 
-def bare_cells(text: str, cells: int) -> str:
+def bare_cells(text: str, cells: int, columns: int = 1) -> str:
     """Return the cells of a puzzle as people write it, in one line or several, without borders and what stands between
     them.
 
-    Whitespace, commas and bars separate and are never blanks; a line of only `-+|=` is a border, unless it is a whole
-    board of blanks.
+    Whitespace, commas and bars separate and are no blanks, but in a row of a spreadsheet, where a field may be empty;
+    a line of only `-+|=` is a border, unless it is a whole board of blanks.
     """
-    blank = "-" * cells
-    lines = (line for line in text.splitlines() if not BORDER.fullmatch(line) or line.strip() == blank)
-    return "".join(SEPARATORS.sub("", line) for line in lines)
+    blank, kept = "-" * cells, list[str]()
+    for line in text.splitlines():
+        if (row := _sheet_row(line, columns)) is not None:
+            kept.append(row)
+        elif not BORDER.fullmatch(line) or line.strip() == blank:
+            kept.append(SEPARATORS.sub("", line))
+    return "".join(kept)
+
+
+def _sheet_row(line: str, columns: int) -> str | None:
+    """Return a row of a spreadsheet: as many fields as columns, an empty one for a blank. None where it is no such."""
+    for mark in "\t,;":
+        fields = [field.strip() for field in line.split(mark)]
+        if len(fields) == columns > 1 and all(len(field) < 2 for field in fields):
+            return "".join(field or "." for field in fields)
+    return None
 
 
 def read_cells(text: str, cells: int, letters: str, columns: int, hint: str = "") -> Problem:
     """Read one puzzle, row by row: a symbol's letter, or one of BLANKS for a blank."""
-    line = bare_cells(text, cells)
+    line = bare_cells(text, cells, columns)
     if len(line) != cells:
         raise LetgoError(f"expected {cells} cells, got {len(line)}; one puzzle per line, '.' for a blank{hint}")
     codes = _codes(letters)
@@ -102,8 +115,11 @@ class Square(Task):
     def grid_row(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.symbols
 
+    def without_comment(self, line: str) -> str:
+        return line.partition("#")[0].strip(" ")  # tabs at an end are empty fields
+
     def cells_of(self, line: str) -> str:
-        return bare_cells(line, self.cells)
+        return bare_cells(line, self.cells, self.symbols)
 
     def clashes(self, board: Symbols, problem: Problem) -> list[tuple[int, int]]:
         """Return the pairs of equal symbols in one unit."""

@@ -176,7 +176,7 @@ function check() {
   page.check?.abort();
   state.check = null;
   const mine = (page.check = new AbortController()), version = page.version, { model, puzzle } = state.setting;
-  const odd = page.asked && tidy(card(), page.asked) === puzzle && !drawable(card(), puzzle);
+  const odd = page.asked && tidy(card(), page.asked) === puzzle && (!drawable(card(), puzzle) || /[\t,;]/.test(page.asked));
   const typed = odd ? page.asked : puzzle; // the server reads more ways of writing a puzzle than the page
   page.asked = null;
   if (!state.ready) { page.checked = Promise.resolve(); return; }
