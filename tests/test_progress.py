@@ -127,6 +127,21 @@ def test_work_that_counts_in_what_it_is_busy_with_is_one_work(stage: Stage):
     assert stage.lines[-1] == "training the decoder, step 30 of 900, 30s so far"
 
 
+def test_work_that_came_before_the_steps_is_not_named_after_them(stage: Stage):
+    voice = Voice()
+    show = Progress("step", voice=voice)
+    voice.announce("training")
+    voice.turn_to("drawing")
+    stage.now = 2.0
+    show(0, 2)
+    stage.now = 4.0
+    show(2, 2)
+    for second in range(4, 40):
+        stage.now = float(second)
+        voice.beat()
+    assert stage.lines == ["training", "training, 34s so far"]
+
+
 def test_quiet_work_says_nothing(stage: Stage):
     voice = Voice(quiet=True)
     with voice:

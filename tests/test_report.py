@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,14 @@ def test_a_report_is_its_json_and_scores_are_attributes() -> None:
     assert again.pass_at_k.interval95 == whole.pass_at_k.interval95
     with pytest.raises(AttributeError, match="a report has no 'lenght'; it has validity, "):
         _ = whole.lenght
+
+
+def test_the_command_of_the_whole_is_that_of_a_part_without_its_own_words(tmp_path: Path) -> None:
+    first, second = parts("clues", 2)
+    said = "letgo evaluate it --shard=0/2 --rule ddpm --out 'part 0.json' --seed 0"
+    assert Report.merge([replace(first, command=said), second]).command == "letgo evaluate it --rule ddpm --seed 0"
+    with pytest.raises(LetgoError, match=r"nowhere\.json: no such file; check the path"):
+        Report.read(tmp_path / "nowhere.json")
 
 
 def test_times_and_calls_add_up_and_devices_are_listed() -> None:

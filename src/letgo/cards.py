@@ -117,7 +117,7 @@ def figures(card: dict[str, Any]) -> str:
 
 def again(card: dict[str, Any]) -> str:
     if card.get("again"):
-        return f"Trained again ({card['again_seen']}):\n\n```\n{card['again']}\n```"
+        return f"To train it again ({card['again_seen']}):\n\n```\n{card['again']}\n```"
     if card.get("commands"):
         lines = "The lines that made it, one after the other:\n\n```\n" + "\n".join(card["commands"]) + "\n```"
         return f"{lines}\n\n{card['made_note']}" if card.get("made_note") else lines

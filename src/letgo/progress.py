@@ -47,6 +47,7 @@ class Voice:
         self.begun = self.spoke = time.monotonic()
         self.held = ""  # an announcement that was not made yet
         self.doing, self.since = "", self.begun  # what a silence is filled with, and when it began
+        self.work = ""  # what was announced, which pieces of work are done for
         self.turned: float | None = None  # when the work turned to that, as long as nobody was told
         self.current: Progress | None = None
         self.live = False  # whether a line on the terminal has not been ended yet
@@ -70,7 +71,7 @@ class Voice:
     def announce(self, text: str) -> None:
         """Say what the work is, unless it ends within a second; until then another announcement takes its place."""
         with self.lock:
-            self.held = self.doing = text
+            self.held = self.doing = self.work = text
 
     def turn_to(self, text: str) -> None:
         """Know what the work is busy with instead of what was counted before."""
@@ -162,6 +163,7 @@ class Progress:
             return
         with voice.lock:
             now, voice.current = time.monotonic(), self
+            voice.doing, voice.turned, voice.since = voice.work, None, voice.begun  # what came before it is over
             if not self.marks:
                 self.marks = [(now, done)]  # what was done before this call took no time that we saw
             self.done, self.total, self.asked = done, total, note

@@ -119,6 +119,8 @@ class Report:
     @staticmethod
     def read(path: Path) -> Report:
         try:
+            if not path.exists():
+                raise LetgoError(f"{path}: no such file; check the path")
             return Report.from_dict(read_json(path, MOST_REPORT))
         except LetgoError as error:
             raise LetgoError(f"{error}" if str(path) in str(error) else f"{path}: {error}") from None
@@ -160,10 +162,14 @@ class Report:
             seconds=round(math.fsum(part.seconds for part in parts), 3),
             building_seconds=round(math.fsum(building), 3) if building else None,
             device=", ".join(dict.fromkeys(part.device for part in parts)),
+            command=PART.sub("", parts[0].command),
             shard=None,
             whole=None,
             **dict.fromkeys(TRACES),
         )
+
+
+PART = re.compile(r" --(shard|out)[ =]('[^']*'|\S+)")  # words of a command that the whole's would not have
 
 
 def _scores(outcomes: Outcomes) -> dict[str, Estimate]:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
         load_model(model)  # what is broken is said now
     with listen(args.host, args.port) as listener:
-        args.voice.say(f"letgo serve: starting Ray and {args.replicas[0]} replica(s), which read all models")
+        args.voice.say("letgo serve: starting Ray; each replica reads all models")
         ray = connected_ray(args.ray)
         try:
             answer(args, listener)
