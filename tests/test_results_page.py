@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from letgo.analysis.drawing import available
 from letgo.estimates import rate
-from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.page import commands, front, stale, text_of, write_pages
 from letgo.reproduce.paper import (
@@ -319,7 +319,7 @@ def test_a_page_is_stale_when_a_result_file_changes(put: Any, tmp_path: Path):
     drawn = {path.relative_to(page.parent).as_posix() for path in write_pages(Results(store), page)}
     assert {"results.md", "results/table1.md", "results/training.md"} < drawn
     assert not stale(page, store)
-    if plots.available():
+    if available():
         assert "assets/table1.svg" in drawn
         plot = EXPERIMENTS["table1"].plot
         assert plot is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from letgo.analysis.drawing import available
 from letgo.data.files import write_atomically
 from letgo.errors import LetgoError, blaming
-from letgo.reproduce import plots
 from letgo.reproduce.experiments import EXPERIMENTS, show_misses
 from letgo.reproduce.measure import QUICK_COUNT
 from letgo.reproduce.paper import D3PM, DECODERS, OBJECTIVES, RULES, TABLE1, TABLE1_D3PM, TABLES, Cell
@@ -166,7 +166,7 @@ def write_pages(results: Results, page: Path, readme: Path | None = None) -> Ite
     for path, text in texts.items():
         write_atomically(path, text)
         yield path
-    for e in EXPERIMENTS.values() if plots.available() and not results.quick else ():
+    for e in EXPERIMENTS.values() if available() and not results.quick else ():
         if e.plot and e.plot.points(results):
             yield page.parent / "assets" / f"{e.name}.svg"
             e.plot.draw(results, page.parent / "assets" / f"{e.name}.svg")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,6 @@ from letgo.reproduce.paper import OBJECTIVES, RULES, Cell, Table
 from letgo.reproduce.results import RULE_NAMES, Result, Results
 
 COLOURS = {"baseline": "#b3541e", "self-correction": "#1f6f8b"}
-
-
-def available() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 @dataclass(frozen=True)
