@@ -162,7 +162,7 @@ class Report:
             seconds=round(math.fsum(part.seconds for part in parts), 3),
             building_seconds=round(math.fsum(building), 3) if building else None,
             device=", ".join(dict.fromkeys(part.device for part in parts)),
-            command=PART.sub("", parts[0].command),
+            command=parts[0].command and PART.sub("", parts[0].command),
             shard=None,
             whole=None,
             **dict.fromkeys(TRACES),
