@@ -194,7 +194,8 @@ def test_a_csv_is_read_or_refused_by_its_line(name: str, data: st.DataObject, fo
     with refused_by("data.csv"):
         problem = load_problems(path, task)
         assert task.validate(problem.solution, problem).all()
-        assert {*task.format(problem.solution, problem)} <= {*task.format(solved(name).solution, solved(name))}
+        written = text.replace(" ", ".")  # an open cell of a maze; two changes that fit may make another one
+        assert all(board.replace("/", "") in written for board in task.format(problem.solution, problem))
     with refused_by("data.csv"):
         source_of(task).read_questions(path)
 
