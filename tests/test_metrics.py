@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from letgo.metrics import (
     coverage,
     expected_distinct,
     expected_uneven,
+    pass_at_k_unbiased,
     pool,
     symbol_chances,
     uneven,
@@ -184,6 +186,36 @@ def test_pass_at_k_is_any_of_the_tries() -> None:
     assert estimate("any", valid) == rate(2, 3, k=3)
     assert estimate("any", valid[:, :1]) == rate(2, 3, k=1)
     assert estimate("any", valid[:, 2:]) == rate(0, 3, k=1)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_the_unbiased_pass_at_k_is_the_average_over_all_choices_of_k_tries(k: int) -> None:
+    valid = torch.rand(20, 5, generator=torch.Generator().manual_seed(0)) < 0.3
+    expected = [
+        statistics.fmean(any(row[i] for i in chosen) for chosen in combinations(range(5), k)) for row in valid.tolist()
+    ]
+    assert [pass_at_k_unbiased(row[None], k).value for row in valid] == pytest.approx(expected)
+    assert pass_at_k_unbiased(valid, k).value == pytest.approx(statistics.fmean(expected))
+    assert pass_at_k_unbiased(valid, k).n == 20
+
+
+def test_with_all_tries_both_pass_at_k_agree() -> None:
+    valid = torch.rand(30, 4, generator=torch.Generator().manual_seed(1)) < 0.3
+    assert pass_at_k_unbiased(valid, 4).value == pytest.approx(estimate("any", valid).value)
+
+
+def test_pass_at_k_counts_instances_that_every_try_solves_and_its_interval_ends_at_1() -> None:
+    """Three of four: 1.96 s / sqrt n = 1.96 * .5 / 2 = .49 either way, of which .25 is left above."""
+    for k in (1, 2):
+        found = pass_at_k_unbiased(torch.tensor([[True, True]] * 3 + [[False, False]]), k)
+        assert found.value == 0.75
+        assert found.interval95 == pytest.approx((0.75 - 1.959964 * 0.25, 1.0), abs=1e-6)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_pass_at_k_needs_enough_tries(k: int) -> None:
+    with pytest.raises(LetgoError, match="k must be from 1 to 3"):
+        pass_at_k_unbiased(torch.ones(2, 3, dtype=torch.bool), k)
 
 
 def test_uniqueness_divides_distinct_valid_boards_by_valid_ones() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from letgo.errors import LetgoError
-from letgo.tasks.sudoku import Sudoku
+from letgo.tasks.sudoku import Sudoku, n_symmetries
 from letgo.tasks.sudoku_search import count_solutions, minimal_puzzles, solve
 from letgo.tasks.task import Problem
 
@@ -185,6 +185,11 @@ def test_a_drawing_shows_boxes_clues_and_broken_answers():
         "│ 4 *1*│ 2 *1*│\n"
         "└──────┴──────┘"
     )
+
+
+def test_the_symmetry_group_has_the_published_size():
+    assert n_symmetries(3) == 1_218_998_108_160  # Russell and Jarvis, 2006
+    assert n_symmetries(2) == 3072
 
 
 @settings(deadline=None)

@@ -12,9 +12,18 @@ from torch import Tensor
 
 from letgo.codecs import Codec, by_symbol, is_varied
 from letgo.errors import LetgoError
-from letgo.estimates import Z95, Estimate, Score, number, rate
+from letgo.estimates import Z95, Estimate, Score, mean, number, rate
 from letgo.shapes import CellMask, State, Symbols, Time
 from letgo.tasks import Problem, Task
+
+
+def pass_at_k_unbiased(valid: Bool[Tensor, "instances tries"], k: int) -> Estimate:
+    """Estimate pass@k from more tries: 1 - C(tries - c, k) / C(tries, k), c of them valid, averaged over instances."""
+    tries = valid.shape[1]
+    if not 1 <= k <= tries:
+        raise LetgoError(f"pass@{k} from {tries} tries: k must be from 1 to {tries}")
+    missed = [math.comb(tries - c, k) / math.comb(tries, k) for c in range(tries + 1)]
+    return mean(1 - torch.tensor(missed, dtype=torch.float64)[valid.sum(1).cpu()], most=1.0)
 
 
 def violation_shares(boards: Symbols, problem: Problem, task: Task) -> Float[Tensor, "boards"]:

@@ -6,6 +6,7 @@ As text `1234214334214312` and `1.....4..4.....2`; after 9 come A, B, ...
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 import torch
@@ -78,6 +79,19 @@ class Latin(Square):
             squares[:, row] = fill_or_restart(unused, excludes, rng)
             np.put_along_axis(unused, squares[:, row, :, None], False, axis=2)
         return shuffle_class(squares, rng)
+
+
+def all_squares(n: int) -> Symbols:
+    """Return every Latin square of order n <= 5, in lexicographic order: 1, 2, 12, 576, 161280 (OEIS A002860)."""
+    if not 1 <= n <= 5:
+        raise LetgoError(f"all Latin squares of order {n}: only orders 1 to 5 are few enough to list")
+    rows = np.array(list(permutations(range(n))))
+    squares = np.empty((1, 0, n), dtype=np.int64)
+    for _ in range(n):
+        fits = (squares[:, None] != rows[None, :, None]).all(axis=(2, 3))
+        square, row = fits.nonzero()
+        squares = np.concatenate([squares[square], rows[row, None]], axis=1)
+    return torch.from_numpy(squares.reshape(-1, n * n))
 
 
 def fill_or_restart(
