@@ -578,6 +578,10 @@ def test_the_time_is_told_before_many_instances_are_drawn(
     assert (told.startswith(said), drawn) == (True, "letgo: drawn")
     assert main([*words, "--max-seconds", "9"]) == 2  # it ends when it was told to
     assert said not in capsys.readouterr().err
+    (tmp_path / "run" / "s0").mkdir(parents=True)
+    (tmp_path / "run" / "s0" / "state.pt").touch()
+    assert main([*words, "--seeds", "0,1"]) == 2  # it goes on
+    assert said not in capsys.readouterr().err
 
 
 def test_a_run_without_a_step_compares_no_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

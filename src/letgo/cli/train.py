@@ -240,7 +240,8 @@ def train(args: argparse.Namespace, config: Config) -> int:
     same = ("seeds", "data", "digits", "max_seconds", "keep", "validate", "log_every")
     more = {"fast": False if args.plain else None, "command": args.command_line, "say": args.voice.say}
     show, warn = Progress(f"{config.name}: step", voice=args.voice), warner(args, device)
-    if args.data is None and device.type == "cpu" and config.boards > MANY and not (args.out / "state.pt").exists():
+    begun = any((folder / "state.pt").exists() for folder in [args.out, *args.out.glob("s[0-9]*")])
+    if args.data is None and device.type == "cpu" and config.boards > MANY and not begun:
         forecast(args, config, warn)
     more["watch"] = watcher(show, warn)
     if args.log == "tensorboard" and rank() == 0:
