@@ -72,6 +72,15 @@ def test_a_run_loads_as_the_network_that_was_saved(run: Path) -> None:
     }
 
 
+def test_a_run_and_a_report_show_themselves_in_a_line(run: Path, tmp_path: Path) -> None:
+    assert repr(Run.load(run)) == f"<Run 'sudoku-mini' in {run}: step 3 of 3>"
+    options = {"steps": 4, "batch": 4, "boards": 8, "validate": 0, "device": "cpu", "max_seconds": 0.0}
+    stopped = letgo.train("sudoku-mini", tmp_path / "new", **options)
+    assert repr(stopped) == f"<Run 'sudoku-mini' in {tmp_path / 'new'}: step 0 of 4, stopped by time>"
+    told = repr(letgo.evaluate("sudoku-mini", rule="tweedie", count=4, steps=1))
+    assert told.startswith("<Report of sudoku-mini by tweedie in 1 steps: 0 of 4 valid [0, 0.4")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
 def test_a_file_cut_short_is_refused(share: float, run: Path) -> None:
     for name in ("state.pt", "model.safetensors"):

@@ -116,6 +116,11 @@ class Report:
         }
         return {name: value for name, value in values.items() if value is not None}
 
+    def __repr__(self) -> str:
+        low, high = self.validity.interval95
+        found = f"{self.validity.value:.4g} of {self.validity.n:,} valid [{low:.4g}, {high:.4g}]"
+        return f"<Report of {self.model or self.task} by {self.rule} in {self.steps:,} steps: {found}>"
+
     @staticmethod
     def read(path: Path) -> Report:
         try:

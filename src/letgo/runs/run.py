@@ -51,6 +51,10 @@ class Run:
     def __fspath__(self) -> str:
         return str(self.folder)
 
+    def __repr__(self) -> str:
+        how = "" if self.stopped_by == "done" else f", stopped by {self.stopped_by}"
+        return f"<Run '{self.config.name}' in {self.folder}: step {self.step:,} of {self.config.steps:,}{how}>"
+
     @staticmethod
     def load(folder: Path) -> Run:
         """Read a run, or a model without its state, as it stands."""
