@@ -285,7 +285,9 @@ def test_who_may_not_push_is_told_in_a_line_after_one_question(run: Path, wire: 
     nowhere = wire.refused(*words, HF_ENDPOINT="http://127.0.0.1:9")
     assert nowhere.startswith("letgo: cannot push to writer/mini: ")
     assert nowhere.endswith("; are you online?\n")
-    assert "cannot push to a/b/c: Repo id must be" in wire.refused("push", str(run), "a/b/c", "--quiet")
+    badly_named = wire.refused("push", str(run), "a/b/c", "--quiet")
+    assert "cannot push to a/b/c: Repo id must be" in badly_named
+    assert badly_named.endswith("; name it OWNER/MODEL\n")
     assert wire.requests() == []
 
 

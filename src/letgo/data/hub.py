@@ -44,4 +44,6 @@ def fault_of(error: BaseException, statuses: dict[int, str] = READING) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     if any(part in name for name in names for part in ("Connect", "Timeout")):
         return f"{reason}; are you online?"
+    if "HFValidationError" in names:  # the client's word for a name that no repository can have
+        return f"{reason.rstrip('.')}; name it OWNER/MODEL"
     return f"{reason}; try again later"
