@@ -523,7 +523,8 @@ def test_commitment_times_are_pooled_over_tasks_with_every_board_counted_once(tm
     def report(valid: dict[str, float], never: dict[str, float]) -> dict[str, object]:
         found = {"commitment": {"valid": valid, "invalid": score(0.9, 4)}, "failures": {"never_valid": never},
                  "auroc": {"commitment": score(0.75, 8)}}  # fmt: skip
-        return {"model": "m", "regime": "r", "objective": "simple", "rules": {"ddpm": found, "tweedie": found}}
+        about = {"analysis": "changes", "n": 4, "seed": 0, "model": "m", "regime": "r", "objective": "simple"}
+        return {**about, "rules": {"ddpm": found, "tweedie": found}}
 
     pictures = (Picture("changes", ("latin",)), Picture("changes", ("queens",)))
     write_json(tmp_path / "analysis" / "changes-latin.json", report(score(0.5, 2), score(0.25, 4)))
