@@ -18,6 +18,7 @@ from letgo.codecs import (
     OnDevices,
     OneHot,
     RandomEmbedding,
+    by_symbol,
     encoded,
     is_varied,
 )
@@ -226,3 +227,37 @@ def test_columns_share_codes_and_are_decoded_to_symbols_of_their_own():
     assert (chances[:, 0, 2:] == 0).all()
     with pytest.raises(LetgoError, match="columns: expected symbols from 0 to 4"):
         ColumnCodes(5, [[0, 5]])
+
+
+def test_columns_of_unlike_lengths_have_codes_that_are_nobodys():
+    """Five cells and three codes: the first column has one symbol, so that whatever its state is, it is that one."""
+    codec = ColumnCodes(4, [[3], [0, 1, 2], [0, -1, 1], [2, 0], [1]])
+    assert (codec.cells, codec.dim) == (5, 3)
+    noise = torch.randn(500, 5, 3, generator=torch.Generator().manual_seed(0))
+    assert [set(column.tolist()) for column in codec.decode(noise).T] == [{3}, {0, 1, 2}, {0, 1}, {0, 2}, {1}]
+    board = torch.tensor([[3, 2, 1, 0, 1]])
+    assert codec.encode(board).argmax(-1).tolist() == [[0, 2, 2, 1, 0]]
+    found = codec.by_symbol(torch.arange(15.0).view(1, 5, 3), -7.0)
+    assert found.tolist() == [[[-7, -7, -7, 0], [3, 4, 5, -7], [6, 8, -7, -7], [10, -7, 9, -7], [-7, 12, -7, -7]]]
+    assert codec.encode(torch.tensor([[0, 0, 2, 1, 0]])).argmax(-1).tolist() == [[0, 0, 0, 0, 0]]  # of other columns
+
+
+def test_one_column_serves_for_every_cell():
+    for codec in (ColumnCodes(3), ColumnCodes(3, [[0, 1, 2]])):
+        assert codec.cells is None
+        board = torch.tensor([[2, 0, 1, 1]])
+        assert torch.equal(codec.encode(board), OneHot(3).encode(board))
+        assert torch.equal(codec.decode(codec.encode(board)), board)
+    assert ColumnCodes(3, [[0], [0]]).cells == 2
+
+
+@pytest.mark.parametrize("row", [[], [-1], [-2, 0], [3], [0, 3]], ids=str)
+def test_a_column_without_symbols_or_with_odd_ones_is_refused(row: list[int]):
+    with pytest.raises(LetgoError, match="columns: expected symbols from 0 to 2 in each, or -1"):
+        ColumnCodes(3, [[0, 1], row])
+
+
+def test_entries_of_other_codecs_are_cut_to_the_symbols():
+    x = torch.arange(6.0).view(1, 2, 3)
+    assert torch.equal(by_symbol(OneHot(3), x, 2), x[..., :2])
+    assert by_symbol(ColumnCodes(3, [[0], [1]]), x, 3).tolist() == [[[0, 0, 0], [0, 3, 0]]]
