@@ -205,6 +205,7 @@ def test_every_analysis_has_a_picture_alone_and_beside_another(name: str, tmp_pa
     assert len(list((tmp_path / "both").iterdir())) == 2
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", ANALYSES)
 def test_a_damaged_report_is_drawn_or_refused_in_a_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     pytest.importorskip("matplotlib")
@@ -219,6 +220,7 @@ def test_a_damaged_report_is_drawn_or_refused_in_a_line(name: str, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("fault", ["rows", "columns", "side", "bytes", "more bytes"])
 def test_a_report_that_would_be_drawn_without_end_is_refused(
     fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
