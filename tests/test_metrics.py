@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from letgo.codecs import AnalogBits, Codec, OneHot
+from letgo.codecs import AnalogBits, Codec, ColumnCodes, OneHot
 from letgo.errors import LetgoError
 from letgo.estimates import ESTIMATES, Column, Estimate, mean, rate
 from letgo.metrics import (
@@ -258,6 +258,18 @@ def test_the_chances_of_a_symbol_are_bayes_rule_with_scipys_densities() -> None:
         densities = np.stack([stats.norm.pdf(x, alpha * code, beta).prod(-1) for code in codes.numpy()], -1)
         expected = torch.from_numpy(densities / densities.sum(-1, keepdims=True)).float()
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("codec", [OneHot(3), AnalogBits(3), ColumnCodes(3, [[0, 2], [1, 0]])], ids=type)
+def test_each_board_has_its_own_time_in_the_chances_of_symbols(codec: Codec):
+    x = torch.randn(2, 2, codec.dim, generator=torch.Generator().manual_seed(0))
+    alpha, beta = torch.tensor([0.3, 0.8]).view(2, 1, 1), torch.tensor([0.9, 0.5]).view(2, 1, 1)
+    both = symbol_chances(x, codec, 3, alpha, beta)
+    apart = [symbol_chances(x[i : i + 1], codec, 3, float(alpha[i]), float(beta[i])) for i in range(2)]
+    torch.testing.assert_close(both, torch.cat(apart))
+    if isinstance(codec, ColumnCodes):
+        assert (both[:, 0, 1] == 0).all()
+        assert (both[:, 1, 2] == 0).all()
 
 
 # Graphs
