@@ -335,6 +335,25 @@ def test_on_the_way_the_mark_is_a_hundredth_of_the_likeliest_wrong_board() -> No
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize(("ended", "tries", "most", "kept"), [
+    (2, 4, -0.001, True), (1, 4, -0.001, False), (1, 3, -0.001, False), (1, 1, -0.001, True), (1, 1, -0.02, False),
+])  # fmt: skip
+def test_a_mark_that_ends_fewer_than_half_of_the_right_tries_is_none(ended: int, tries: int, most: float, kept: bool):
+    """All right boards are those of the last step; the mark is -0.02, and what lies on it is not above it."""
+    asked, right = torch.full((tries, 3), -9.0), torch.zeros(tries, 3, dtype=torch.bool)
+    right[:, 2], asked[:, 2], asked[0, 0] = True, -0.5, -2.0
+    asked[:ended, 2] = most
+    assert (sure_early(asked, right) is not None) == kept
+
+
+def test_a_setting_at_which_the_sampler_diverges_solves_nothing() -> None:
+    solver = load("sudoku-mini", "cpu")
+    problem = source_of(solver.task).draw("valid", None, 3, 0)
+    valid = tuning._valid(solver, problem, Sampler("em", 4, sigma=1e38), 0, None, lambda done, total: None)
+    assert valid.tolist() == [0, 0, 0]
+
+
+@pytest.mark.fast
 def test_candidates_are_measured_one_by_one_by_euler_and_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """2 of 3 boards against 1: led by .33, where the first has a standard error of sqrt(1/3 * 2/3 / 3) = .27."""
 
