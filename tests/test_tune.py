@@ -20,6 +20,7 @@ from letgo.progress import Voice
 from letgo.rng import Noise
 from letgo.runs import Run, load_weights, locate, locked, save_weights
 from letgo.samplers import Sampler
+from letgo.sampling import Diverged
 from letgo.solver import Solver, load
 from letgo.tasks import Problem
 from letgo.tune import (
@@ -349,7 +350,10 @@ def test_a_mark_that_ends_fewer_than_half_of_the_right_tries_is_none(ended: int,
 def test_a_setting_at_which_the_sampler_diverges_solves_nothing() -> None:
     solver = load("sudoku-mini", "cpu")
     problem = source_of(solver.task).draw("valid", None, 3, 0)
-    valid = tuning._valid(solver, problem, Sampler("em", 4, sigma=1e38), 0, None, lambda done, total: None)
+    sampler = Sampler("em", 8, sigma=1e5)
+    with pytest.raises(Diverged):
+        solver.sample(problem, sampler, 0)
+    valid = tuning._valid(solver, problem, sampler, 0, None, lambda done, total: None)
     assert valid.tolist() == [0, 0, 0]
 
 
