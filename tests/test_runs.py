@@ -365,3 +365,16 @@ def test_a_networks_shapes_are_known_before_a_weight_is_drawn(name: str, monkeyp
     monkeypatch.setattr(torch.nn.init, "_no_grad_normal_", slow)
     monkeypatch.setattr(torch, "_check_type", slow)
     assert _shapes(config) == expected
+
+
+@pytest.mark.fast
+def test_a_network_of_ones_own_may_name_what_it_calls_grids_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("grid", torch.linspace(0, 1, steps=5))
+            self.register_buffer("scale", torch.logspace(start=0, end=1, steps=3, base=2.0))
+            self.weight = torch.nn.Parameter(torch.empty(2, 3).normal_(mean=0.0, std=1.0))
+
+    monkeypatch.setattr("letgo.config.Config.build_model", lambda config: Named())
+    assert _shapes(PRESETS["sudoku-mini"]) == {"weight": (2, 3), "grid": (5,), "scale": (3,)}

@@ -105,7 +105,7 @@ class Undrawn(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in (torch.nn.init.normal_, torch.Tensor.normal_):
             return (args or [*kwargs.values()])[0]
-        if func in (torch.linspace, torch.logspace):
+        if func in (torch.linspace, torch.logspace) and len(args) == 3:
             return torch.empty(args[2], **kwargs)
         return func(*args, **kwargs)
 
