@@ -51,6 +51,18 @@ def test_one_turn_without_marks_is_the_papers_network_behind_a_softmax():
     torch.testing.assert_close(looped(x, t), plain(x, t).softmax(-1))
 
 
+def test_one_that_starts_from_a_plain_network_answers_alike_at_every_turn() -> None:
+    looped, (x, _), t = network(), pinned_states(), torch.rand(5, 1, 1)
+    plain = Transformer(4, looped.positions, depth=2).eval()
+    weights = looped.grown_from(plain)
+    looped.load_state_dict({**looped.state_dict(), **weights})
+    logits = looped(x, t, None, every_turn=True)
+    torch.testing.assert_close(logits, (10 * plain(x, t))[:, None].expand_as(logits))
+    torch.testing.assert_close(weights["head.weight"], 10 * plain.head.weight)  # and the plain one is as it was
+    own = looped.grown_from(looped)
+    assert all(own[name] is value for name, value in looped.named_parameters())
+
+
 def test_clues_are_read_from_the_state_and_change_the_answer():
     looped, (x, given) = network(), pinned_states()
     assert torch.equal(clue_cells(x)[..., 0], given)

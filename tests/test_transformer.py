@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from letgo import tasks
-from letgo.models.transformer import Block, FourierTime, Transformer
+from letgo.models.transformer import Block, FourierTime, Transformer, by_products
 from letgo.presets import PRESETS
 from letgo.tasks.sudoku import Sudoku
 
@@ -108,6 +108,33 @@ def test_dropout_follows_each_sublayer_and_sits_on_the_attention_weights(monkeyp
     assert asked == [0.25, 0.0]
     assert len(dropped) == 4  # after attention and after the MLP, twice
     assert block.dropout.p == 0.25
+
+
+@pytest.mark.parametrize("cells", [5, 16, 49])
+def test_attention_by_products_in_bf16_is_torchs_own_up_to_rounding(cells: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(3, 2, cells, 16, generator=rng, requires_grad=True) for _ in range(3))
+    outputs, gradients = [], []
+    for attend, kind in ((by_products, torch.bfloat16), (F.scaled_dot_product_attention, torch.float32)):
+        outputs.append(attend(q.to(kind), k.to(kind), v.to(kind), dropout_p=0.0).float())
+        gradients.append(torch.autograd.grad(outputs[-1].square().sum(), (q, k, v)))
+    assert_close(outputs[0], outputs[1], atol=0.02, rtol=0.02)
+    for mine, theirs in zip(*gradients, strict=True):
+        assert_close(mine, theirs, atol=0.02 * float(theirs.abs().max()), rtol=0.02)
+    exact = [part.detach().double() for part in (q, k, v)]
+    assert_close(by_products(*exact, dropout_p=0.0), F.scaled_dot_product_attention(*exact), atol=1e-6, rtol=1e-6)
+
+
+def test_attention_by_products_drops_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(F, "dropout", lambda x, p, *rest: (seen.append((x.shape, p)), x)[1])
+    network = small(0.4).train().bfloat16()
+    x, t = states(2)
+    network(x.bfloat16(), t.bfloat16())
+    assert seen.count(((2, 4, 5 + 11, 5 + 11), 0.4)) == 2
+    seen.clear()
+    network.eval()(x.bfloat16(), t.bfloat16())
+    assert {p for shape, p in seen if len(shape) == 4} == {0.0}
 
 
 def test_a_block_is_pre_norm_with_two_residuals() -> None:

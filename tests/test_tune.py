@@ -500,6 +500,19 @@ def test_settings_of_another_regime_are_kept_apart_and_used_there_alone(
     assert used == {usual["regime"]: 0.1, "hard": 0.2, "medium": 0.1}
 
 
+def test_into_a_file_another_regime_picks_its_own_checkpoint(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in run.glob("*.[jms]*")}
+    regime = ["--regime", "hard", "--sigmas", "0.2", "--out", str(tmp_path / "hard.json")]
+    assert main(["tune", str(run), "--rule", "em", *regime, *TUNE[:-1]]) == 0
+    assert "picked in regime" not in capsys.readouterr().err
+    found = json.loads((tmp_path / "hard.json").read_text())
+    assert (found["regime"], found["checkpoint"]["rule"]) == ("hard", "euler")
+    assert {(row["step"], row["weights"]) for row in found["checkpoint"]["scores"]} == set(Run.load(run).candidates())
+    assert {path.name: path.read_bytes() for path in run.glob("*.[jms]*")} == before
+
+
 def test_several_runs_get_the_setting_with_the_best_mean_over_all_of_them(run: Path, tmp_path: Path) -> None:
     """Section 4: one setting for all seeds. The other model here is the shipped one."""
     words = ["--rule", "em", "--sigmas", "0.05,0.3,3", *TUNE, "--as-is"]

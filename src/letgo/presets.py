@@ -61,6 +61,11 @@ PRESETS: dict[str, Config] = {
     **_pair(_LATIN),
     # Table 1, random: DDPM .53 -> .74, Tweedie .83 -> .89
     **_pair(_QUEENS),
+    # No row of the paper: looped denoisers of other tasks
+    **{
+        f"{row.name}-looped": replace(row, name=f"{row.name}-looped", **_LOOPED)
+        for row in (Config("sudoku", "sudoku", symmetries=True), _LATIN, _QUEENS)
+    },
     # Table 1, N = 12: DDPM .80 -> .88, Tweedie .97 -> .99
     **_pair(_GRAPHS),
     # IRED's network as released, 2 layers: as trained here it stays far below the paper (docs/decisions.md)

@@ -99,8 +99,11 @@ def _tune_all(args: argparse.Namespace) -> int:
         return _tune_belief(args, first, problem, about)
     check_count(problem)
     remarks = []
-    if regime != usual and not args.as_is:
-        remarks.append(f"the checkpoint is picked in regime {usual} alone; the model is tuned as it is")
+    if regime != usual and not args.as_is and args.out is None:  # RUN has one model
+        remarks.append(
+            f"the checkpoint is picked in regime {usual} alone; the model is tuned as it is (with --out FILE one is "
+            f"picked for regime {regime}, and RUN left as it is)"
+        )
         args.as_is = True
     pairs = [_tune(args, name, solver, problem) for name, solver in zip(args.runs, solvers, strict=True)]
     checkpoints, tables = zip(*pairs, strict=True)

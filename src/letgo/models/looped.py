@@ -13,6 +13,7 @@ from letgo.models.transformer import Hidden, Transformer
 from letgo.shapes import State, Time
 
 Logits = Float[Tensor, "batch turns cells dim"]
+SHARPEN = 10.0  # logits for each unit of a plain network's answer
 
 
 def clue_cells(x_t: State) -> Bool[Tensor, "batch cells 1"]:
@@ -55,6 +56,19 @@ class LoopedTransformer(Transformer):
         """Return x0_hat or, for the loss, the logits of every turn."""
         logits = self.logits(x_t, t)
         return logits if every_turn else self.answer(x_t, t, logits[:, -1]).to(x_t.dtype)
+
+    def grown_from(self, network: nn.Module) -> dict[str, Tensor]:
+        """Return the weights of another network to start from; those of a plain one are answered with at every turn.
+
+        Its x0_hat is a probability of symbols, so SHARPEN times that are logits of nearly the same one.
+        """
+        weights = dict(network.named_parameters())
+        if type(network) is Transformer:
+            for part in ("weight", "bias"):
+                weights[f"head.{part}"] = SHARPEN * weights[f"head.{part}"]
+                weights[f"again.{part}"] = torch.zeros(self.width)
+            weights["mark"] = torch.zeros(self.width)
+        return weights
 
     def answer(self, x_t: State, t: Time, raw: State) -> State:
         return raw.float().softmax(-1)

@@ -44,6 +44,19 @@ class FourierTime(nn.Module):
         return self.mlp(torch.cat([angle.sin(), angle.cos()], -1))
 
 
+def by_products(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> Tensor:
+    """Attend by two products: torch's own attention is several times slower in bf16 on a CPU (docs/performance.md).
+
+    Keys are filled up to a multiple of 16, which such products are fast with.
+    """
+    cells, more = k.shape[-2], -k.shape[-2] % 16
+    q, k, v = (F.pad(part, (0, 0, 0, more)) for part in (q, k, v))
+    logits = (q * q.shape[-1] ** -0.5) @ k.mT
+    logits[..., cells:] = -math.inf
+    weights = F.dropout(logits.float().softmax(-1), dropout_p)
+    return (weights.to(v.dtype) @ v)[..., :cells, :]
+
+
 class Attention(nn.Module):
     """Every cell attends to all by several heads, with dropout on the weights."""
 
@@ -56,7 +69,8 @@ class Attention(nn.Module):
     def forward(self, x: Hidden) -> Hidden:
         batch, cells, width = x.shape
         q, k, v = self.qkv(x).view(batch, cells, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        attend = by_products if q.dtype == torch.bfloat16 and not q.is_cuda else F.scaled_dot_product_attention
+        mixed = attend(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         return self.out(mixed.transpose(1, 2).reshape(batch, cells, width))
 
 

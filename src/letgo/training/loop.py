@@ -118,9 +118,11 @@ def _trainer(config: Config, data: TrainingData, options: Options, runs: Sequenc
     trainer = Trainer.of(config, data, options.fast, seeds, runs[0].folder, options.team)
     if config.init is not None and options.team.leads and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
+        grown_from = getattr(config.build_model(), "grown_from", None)  # a network of another kind may do, too
+        weights = dict(network.named_parameters()) if grown_from is None else grown_from(network)
         for model in range(len(runs)):
             for kind in ("raw", "ema"):
-                trainer.set_weights(kind, dict(network.named_parameters()), f"model '{config.init}'", model)
+                trainer.set_weights(kind, weights, f"model '{config.init}'", model)
     if any(run.state is not None for run in runs):
         trainer.restore(*(run.state or trainer.state(model) for model, run in enumerate(runs)))
     if options.team.size > 1:
