@@ -142,7 +142,7 @@ def test_each_precision_is_the_one_it_says(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["solve", "sudoku-mini", "--precision", "fp8"], "invalid choice"),
+        (["solve", "sudoku-mini", "--precision", "fp8"], "unknown choice 'fp8'; choose one of auto, bf16, fp32"),
         (["evaluate", "sudoku-mini", "--rule", "ddpm", "--plain", "--precision", "bf16"], "has fp32 only"),
     ],
 )

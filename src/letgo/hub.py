@@ -35,6 +35,7 @@ def push(
 
     Returns its address. The licence is one of the Hub's names, such as mit; the reports are of `letgo evaluate`.
     """
+    locate(os.fspath(model))  # before anybody is asked
     api = connect(identifier)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

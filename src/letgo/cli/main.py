@@ -153,14 +153,14 @@ def _give_up_on(stream: TextIO | io.TextIOBase) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _unrecognized(parser: Parser, verb: str | None, rest: list[str]) -> LetgoError:
+def _unrecognized(parser: Parser, rest: list[str]) -> LetgoError:
     """Name words that no option takes, with the option that is nearest to the first of them."""
     from difflib import get_close_matches
 
-    prog, option = f"letgo {verb}" if verb else "letgo", rest[0].partition("=")[0]
-    near = get_close_matches(option, parser.options_of(verb), 1) if option.startswith("--") else []
+    option = rest[0].partition("=")[0]
+    near = get_close_matches(option, parser.options, 1) if option.startswith("--") else []
     suggestion = f"did you mean {near[0]}? " if near else ""
-    return LetgoError(f"unrecognized arguments: {' '.join(rest)}; {suggestion}see `{prog} --help`")
+    return LetgoError(f"unrecognized arguments: {' '.join(rest)}; {suggestion}see `{parser.prog} --help`")
 
 
 def dispatch(words: list[str]) -> int:
@@ -177,7 +177,7 @@ def dispatch(words: list[str]) -> int:
     if args.command == "solve" and not any(word.startswith("-") and word != "-" for word in rest):
         args.words += rest  # argparse gives up on puzzles that come after an option
     elif rest:
-        raise _unrecognized(parser, verb, rest)
+        raise _unrecognized(parser.of(*(word for word in words if not word.startswith("-"))), rest)
     if getattr(args, "quiet", False):
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of hub:ID, too
     args.command_line = "letgo " + shlex.join(words)

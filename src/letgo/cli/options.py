@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from letgo.errors import LetgoError
+from letgo.errors import LetgoError, unknown
 
 if TYPE_CHECKING:
     from letgo.solver import Solver
@@ -32,11 +32,20 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise LetgoError(f"{message}; see `{self.prog} --help`")
 
-    def options_of(self, verb: str | None) -> list[str]:
-        """Return the long options of a verb, or of the command itself."""
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a word that is none of an argument's choices by the nearest of them."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, str(unknown("choice", str(value), map(str, action.choices))))
+
+    def of(self, *words: str) -> Parser:
+        """Return the parser of the verb that these words begin with, which may be two such as `data make`."""
         verbs = next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
-        parser = verbs.get(verb, self)
-        return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+        return verbs[words[0]].of(*words[1:]) if words and words[0] in verbs else self
+
+    @property
+    def options(self) -> list[str]:
+        """Return the long options."""
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
 
 # Types

@@ -47,10 +47,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from letgo.data.files import refuse_unwritable
     from letgo.runs import all_locked, locate
+    from letgo.samplers import rule_kind
 
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out")
     if args.rule not in ("em", "em-decay") and not args.belief:
+        if args.rule is not None:
+            rule_kind(args.rule)  # a name that is none is refused by the nearest
         raise LetgoError("tune needs --rule em or --rule em-decay, or --belief")
     if args.tau_starts is not None and args.rule == "em":
         raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
