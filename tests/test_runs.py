@@ -219,6 +219,36 @@ def test_every_preset_survives_json_and_builds_its_objects() -> None:
         again.build_objective()
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": -3}, "run: steps is -3; expected a number from 0"),
+        ({"steps": "3"}, "run: steps is '3'; expected a whole number"),
+        ({"masks": "rndom"}, "run: masks is 'rndom'; expected one of random, data"),
+        ({"weights": "rwa"}, "run: weights is 'rwa'; expected one of ema, raw"),
+        ({"batches": 3}, "unknown field of a configuration 'batches'; did you mean batch?"),
+        (
+            {"task_options": {"boxes": 2}},
+            "unknown option 'boxes'; did you mean box? task 'sudoku' has none such; leave it",
+        ),
+        ({"codec_options": {"dim": 2}}, "unknown option 'dim'; codec 'one-hot' has none such; leave it out of codec_o"),
+        ({"path_options": {"power": 2}}, "unknown option 'power'; path 'cosine' has none such"),
+        ({"network_options": {"widht": 8}}, "unknown option 'widht'; network 'transformer' has none such"),
+        ({"network_options": {"dim": 8}}, "unknown option 'dim'; network 'transformer' has none such"),
+        ({"objective_options": {"rollout": 2}}, "unknown option 'rollout'; objective 'self-correction' has none such"),
+    ],
+)
+def test_a_value_or_an_option_that_no_run_has_is_refused_in_python_too(changes: dict[str, Any], said: str) -> None:
+    def build() -> None:
+        config = Config("run", "sudoku").changed(**changes)
+        config.build_path()
+        config.build_objective()
+        config.build_model()
+
+    assert refusal(build).startswith(said)
+
+
 def test_kept_steps_are_listed_where_one_is_missing(run: Path) -> None:
     assert load_model(f"{run}@2")[2] == run
     (run / "checkpoints" / "notes.safetensors").write_text("not a step")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path as Folder
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from torch import nn
@@ -71,11 +73,13 @@ class Config:
     seed: Annotated[int, Between(0, 2**32 - 1)] = 0
     init: str | None = None  # a model whose weights the run starts from
     boards: Count = 1_000_000  # training instances to generate or, of a file sampled by source, to draw
-    masks: str = "random"  # or 'data': the clues that come with each instance
+    masks: Literal["random", "data"] = "random"  # or 'data': the clues that come with each instance
     symmetries: bool = False  # train on images of an instance under the task's symmetries: all of them, or drawn ones
     sample_steps: SampleSteps = 200
     sample_rule: str | None = None  # the rule that suits the model best; None: its path's
-    weights: str = "ema"  # which of the two model.safetensors holds; 'raw' where validation preferred it
+    weights: Literal["ema", "raw"] = (
+        "ema"  # which of the two model.safetensors holds; 'raw' where validation preferred it
+    )
 
     @staticmethod
     def from_dict(values: Any) -> Config:
@@ -97,22 +101,35 @@ class Config:
         return Config(task.name, task.name, decay=0.2, masks=masks).changed(**{**size, **changes})
 
     def changed(self, **changes: Any) -> Config:
-        """Put in the fields that are not None."""
+        """Put in the fields that are not None; each must be what its type says."""
         names = [f.name for f in fields(Config)]
         for name in sorted(set(changes).difference(names)):
             raise unknown("field of a configuration", name, names)
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        check({**self.as_dict(), **given}, Config, self.name)
+        return replace(self, **given)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def build_task(self) -> Task:
         row = tasks.find(self.task)
-        options = self.task_options if row is None else self._options("task", tasks.resolve(row.build))
-        return tasks.get(self.task, **options)
+        get = partial(tasks.get, self.task)
+        return get() if row is None else self._make("task", tasks.resolve(row.build), get)
 
-    def _options(self, kind: str, make: Callable[..., Any]) -> dict[str, Any]:
-        return check_options(getattr(self, f"{kind}_options"), make, f"{kind}_options")
+    def _make(self, kind: str, made: Callable[..., Any], make: Callable[..., Any]) -> Any:
+        """Build a part with its options; one that it does not take is refused by the nearest that it does."""
+        options = check_options(getattr(self, f"{kind}_options"), made, f"{kind}_options")
+        try:
+            return make(**options)
+        except TypeError as error:
+            said = str(error)
+            odd = next((name for name in options if f"argument '{name}'" in said or "takes no arguments" in said), None)
+            if odd is None:
+                raise
+            known = [name for name in inspect.signature(made).parameters if name != odd]
+            hint = f"{kind} '{getattr(self, kind)}' has none such; leave it out of {kind}_options"
+            raise unknown("option", odd, known, hint) from None
 
     def build_image(self) -> Callable[[Symbols, CellMask], tuple[Symbols, CellMask]] | None:
         """Return what draws a board's image under a symmetry, where training wants that and it is drawn."""
@@ -123,18 +140,18 @@ class Config:
         """Return the codec; one that keeps images in a run's folder is opened there, with those of a split."""
         make = choose("codec", CODECS, self.codec)
         task = self.build_task()
-        codec = make(task.symbols, **self._options("codec", make))
+        codec = self._make("codec", make, partial(make, task.symbols))
         if getattr(codec, "cells", None) not in (None, task.cells):
             raise LetgoError(f"codec_options: {codec.cells} columns, for boards of {task.cells} cells")
         return codec.open(folder, split) if folder is not None and hasattr(codec, "open") else codec
 
     def build_path(self) -> Path:
         make = choose("path", PATHS, self.path)
-        return make(**self._options("path", make))
+        return self._make("path", make, make)
 
     def build_model(self) -> nn.Module:
         make, codec = choose("network", NETWORKS, self.network), self.build_codec()
-        network = make(codec.dim, self.build_task(), **self._options("network", make))
+        network = self._make("network", make, partial(make, codec.dim, self.build_task()))
         if getattr(network, "one_hot", False) and not codec.one_hot:
             raise LetgoError(f"network '{self.network}' answers with probabilities; it needs codec one-hot")
         if getattr(network, "path_name", self.path) != self.path:
@@ -143,4 +160,4 @@ class Config:
 
     def build_objective(self) -> Objective:
         make = choose("objective", OBJECTIVES, self.objective)
-        return make(self.simple_weight, self.full_gradient, **self._options("objective", make))
+        return self._make("objective", make, partial(make, self.simple_weight, self.full_gradient))

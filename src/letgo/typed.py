@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from letgo.errors import LetgoError
 
@@ -72,6 +72,8 @@ def _fault(value: Any, kind: Any, name: str) -> str | None:
     if origin is Annotated:
         outside = isinstance(value, int | float) and not inner[1].least <= value <= inner[1].most
         return _fault(value, inner[0], name) or (_wrong(value, f"a number {inner[1]}", name) if outside else None)
+    if origin is Literal:
+        return None if value in inner else _wrong(value, f"one of {', '.join(map(str, inner))}", name)
     if origin in (Union, UnionType):
         faults = [_fault(value, each, name) for each in inner]
         return None if None in faults else faults[0]
