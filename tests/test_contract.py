@@ -4,6 +4,8 @@ kind that a program of one's own would register. Whatever gets a name in a regis
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from copy import deepcopy
 from functools import partial
 from pathlib import Path as File
@@ -321,6 +323,33 @@ def test_any_state_is_decoded_to_a_whole_number_from_0_on(codec_name: str) -> No
     x = torch.randn(50, 3, codec.dim, generator=torch.Generator().manual_seed(0))
     assert codec.decode(x).shape == (50, 3)
     assert codec.decode(x).min() >= 0
+
+
+TRACE = """
+import registered, torch
+from letgo.codecs import CODECS, encoded
+
+torch.set_num_threads(1)
+registered.register_outside(lambda table, name, entry: table.update({name: entry}))
+boards, instance = torch.arange(4).repeat(3, 2), torch.arange(3)
+for name in CODECS:
+    codec = registered.build_codec(name, 4)
+    there = lambda boards: encoded(codec, boards, lambda: instance)
+    x = there(boards)  # a fixed table is on its device before anything is captured
+    both = lambda boards: (there(boards), codec.decode(there(boards)))
+    state, symbols = torch.compile(both, dynamic=False, fullgraph=True, backend="aot_eager")(boards)
+    assert torch.equal(state, x) and torch.equal(symbols, codec.decode(x)), name
+    print(name)
+"""
+
+
+@pytest.mark.slow
+def test_every_codec_can_be_captured() -> None:
+    """One graph without a look at a number from the host; apart, since checked code is not traced."""
+    command, here = [sys.executable, "-c", TRACE], File(__file__).parent
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [*CODECS]
 
 
 # Paths.
