@@ -77,9 +77,7 @@ class Config:
     symmetries: bool = False  # train on images of an instance under the task's symmetries: all of them, or drawn ones
     sample_steps: SampleSteps = 200
     sample_rule: str | None = None  # the rule that suits the model best; None: its path's
-    weights: Literal["ema", "raw"] = (
-        "ema"  # which of the two model.safetensors holds; 'raw' where validation preferred it
-    )
+    weights: Literal["ema", "raw"] = "ema"  # which of them model.safetensors holds; 'raw' where validation preferred it
 
     @staticmethod
     def from_dict(values: Any) -> Config:

@@ -1,4 +1,4 @@
-"""Scores of boards and of whole sets of boards (section 4, App. O). No percentage goes without its n."""
+"""Boards and whole sets of boards are scored here (section 4, App. O). No percentage goes without its n."""
 
 from __future__ import annotations
 

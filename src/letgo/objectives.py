@@ -1,4 +1,4 @@
-"""Training losses: the simple loss (Eq. 4), self-correction (Eq. 9, Algorithm 2) and their ablations (App. L.2).
+"""Training minimises the simple loss (Eq. 4), self-correction (Eq. 9, Algorithm 2) or one of its ablations (App. L.2).
 
 An objective returns unreduced terms, whose first axis is the boards of the batch; the trainer averages each per model
 and adds them up by the objective's `weights`.
@@ -86,7 +86,7 @@ def simple_rows(weight: float, batch: int) -> int:
 
 @dataclass(frozen=True)
 class Simple:
-    """L_simple (Eq. 4); pinned cells count as exact. `perturbation` is DDPM-IP's gamma (App. L.2)."""
+    """The loss is L_simple (Eq. 4); pinned cells count as exact. `perturbation` is DDPM-IP's gamma (App. L.2)."""
 
     perturbation: float = 0.0
 
@@ -155,7 +155,7 @@ def ddpm_mean(step: Transition, x0: State) -> State:
 
 @dataclass(frozen=True)
 class SelfCorrection:
-    """L_rec + lambda_simple L_simple (Eq. 9).
+    """The loss is L_rec + lambda_simple L_simple (Eq. 9).
 
     `full` is Algorithm 2 to the letter: the proposal carries gradient through L_simple. Otherwise the proposal is
     gradient-free and L_simple sees `simple_rows`, all in one gradient pass: App. C's 1.43x form. The other fields are

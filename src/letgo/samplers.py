@@ -1,4 +1,4 @@
-"""Samplers by name: a rule with its settings, and what each rule takes."""
+"""A sampler is a rule by its name with its settings; RULES says what each rule takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time grids and the one reverse loop (Algorithm 1)."""
+"""The one reverse loop (Algorithm 1) takes boards along a grid of times."""
 
 from __future__ import annotations
 

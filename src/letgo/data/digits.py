@@ -192,7 +192,7 @@ def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
 
 
 class Reader:
-    """The decoder, with a copy on each device that asked for it."""
+    """The decoder has a copy on each device that asked for it."""
 
     def __init__(self, decoder: nn.Module):
         self.copies = {torch.device("cpu"): decoder.eval().requires_grad_(False)}
