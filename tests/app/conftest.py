@@ -42,6 +42,23 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def pictured(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run folder of a model that sees images of digits, hardly trained."""
+    from digits import write_mnist
+
+    import letgo
+    from letgo.data import decoder
+    from letgo.presets import PRESETS
+
+    folder = tmp_path_factory.mktemp("pictured")
+    config = PRESETS["sudoku-mini-digits"].changed(network_options={"width": 16, "depth": 1, "heads": 2, "hidden": 16})
+    small = {"batch": 8, "boards": 64, "warmup": 2, "validate": 4, "device": "cpu", "sample_steps": 4, "steps": 6}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "STEPS", {8: 40})
+        return str(Path(letgo.train(config, folder / "run", digits=str(write_mnist(folder / "mnist")), **small)))
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     from pages import FLAGS
     from playwright.sync_api import sync_playwright

@@ -6,6 +6,8 @@ import os
 import re
 from typing import Any
 
+import pytest
+
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -59,3 +61,19 @@ def boards(page: Any) -> list[str]:
 def scrub(page: Any, step: int) -> None:
     page.fill("#scrub", str(step))
     sees(page, "#where", re.compile(rf"step {step} of "))
+
+
+COLOURS = ["color-contrast", "link-in-text-block"]  # what axe has to say of colours alone
+
+
+def clean(page: Any, where: str) -> None:
+    """Axe has nothing to say of what is on show: in light, and of the colours in the dark."""
+    axe = pytest.importorskip("axe_playwright_python.base", reason="pip install axe-playwright-python")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(axe.AXE_SCRIPT)
+    for scheme, rules in (("light", None), ("dark", COLOURS)):
+        page.emulate_media(color_scheme=scheme)
+        options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+        found = page.evaluate("async (options) => (await axe.run(options)).violations", options)
+        assert [(where, scheme, one["id"], one["nodes"][0]["html"][:120]) for one in found] == []
+    page.emulate_media(color_scheme="light")

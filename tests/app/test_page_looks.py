@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import PATIENCE, boards, choose_mini, run, scrub, sees, watched
-from servers import serving
 
 pytestmark = pytest.mark.browser
 QUESTION = "#question"
@@ -316,46 +314,3 @@ def holds(words: str, why: str, puzzle: str, board: str) -> bool:
             open_ += [n for n in near if n not in reached and cells.get(n, "#") in "oG"]
         return cells[piece] == "o" and piece not in reached and "G" not in {cells[place] for place in reached}
     return "it clashes with has stood since step" in why
-
-
-def test_cells_that_are_images_are_shown_as_pictures(browser, tmp_path):
-    """The pictures hold the pixels of the library's own proposals, and follow the page's colours."""
-    import torch
-    from digits import write_mnist
-
-    import letgo
-    from letgo.data import decoder
-    from letgo.presets import PRESETS
-
-    net = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
-    small = {"batch": 8, "boards": 64, "warmup": 2, "validate": 4, "device": "cpu", "sample_steps": 4, "steps": 6}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "STEPS", {8: 40})
-        digits = str(write_mnist(tmp_path / "mnist"))
-        config = PRESETS["sudoku-mini-digits"].changed(network_options=net)
-        folder = str(Path(letgo.train(config, tmp_path / "run", digits=digits, **small)))
-    with serving(models=[folder]) as address, watched(browser, reduced_motion="reduce") as page:
-        page.goto(address)
-        page.locator("#task:enabled").wait_for()
-        sees(page, "#puzzle-message", "4 clues.")
-        assert page.locator("#board-0 .picture").is_hidden()  # before a run there is the puzzle
-        page.fill("#steps", "5")
-        run(page)
-        scrub(page, 4)
-        solver = letgo.load(folder)
-        puzzle = solver.task.parse(page.input_value("#puzzle"))
-        *_, fourth, _last = solver.trajectory(puzzle, "ddpm", 5, 0)
-        truth = (solver.clues(puzzle).pin(fourth.x0_hat)[0].view(16, 8, 8) + 1).clamp(0, 2) / 2
-        seen = page.locator("#board-0 image").evaluate(
-            """async (e) => { const shot = new Image(); shot.src = e.getAttribute('href'); await shot.decode();
-            const pen = Object.assign(document.createElement('canvas'), { width: shot.width, height: shot.height });
-            const context = pen.getContext('2d'); context.drawImage(shot, 0, 0);
-            return [shot.width, [...context.getImageData(0, 0, shot.width, shot.height).data].filter((_, i) => i % 4 === 3)]; }"""  # noqa: E501
-        )
-        assert seen[0] == 44
-        board = torch.tensor(seen[1]).view(4, 11, 4, 11).transpose(1, 2)[:, :, 1:9, 1:9].reshape(16, 8, 8) / 255
-        torch.testing.assert_close(board, truth, atol=0.02, rtol=0)  # 36 shades
-        page.check("input[value=x]", force=True)
-        assert page.locator("#board-1 .picture").is_visible()
-        page.check("input[value=marks]", force=True)
-        assert page.locator("#board-1 .picture").is_hidden()

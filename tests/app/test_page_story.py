@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import boards, choose_mini, run, sees, watched
+from pages import boards, choose_mini, clean, run, sees, watched
 
 pytestmark = pytest.mark.browser
 STATIC = Path(__file__).parents[2] / "src/letgo/app/static"
@@ -312,22 +312,6 @@ def test_what_is_taken_away_works_elsewhere(browser, address, tmp_path):
         sees(page, ".now", "sudoku-mini, seed 0; step 12 of 12")
         page.click(".play")
         sees(page, ".now", re.compile("step [2-9] of 12"))
-
-
-COLOURS = ["color-contrast", "link-in-text-block"]  # what axe has to say of colours alone
-
-
-def clean(page: Any, where: str) -> None:
-    """Axe has nothing to say of what is on show: in light, and of the colours in the dark."""
-    axe = pytest.importorskip("axe_playwright_python.base", reason="pip install axe-playwright-python")
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(axe.AXE_SCRIPT)
-    for scheme, rules in (("light", None), ("dark", COLOURS)):
-        page.emulate_media(color_scheme=scheme)
-        options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
-        found = page.evaluate("async (options) => (await axe.run(options)).violations", options)
-        assert [(where, scheme, one["id"], one["nodes"][0]["html"][:120]) for one in found] == []
-    page.emulate_media(color_scheme="light")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

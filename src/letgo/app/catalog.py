@@ -107,7 +107,7 @@ class Catalog:
 
 
 def describe(name: str, solver: Solver, puzzle: str | None = None) -> ModelCard:
-    from letgo.app.frames import picture_side
+    from letgo.app.pictures import picture_side
     from letgo.data.source import source_of
     from letgo.runs import shipped
     from letgo.samplers import RULES
@@ -131,7 +131,7 @@ def describe(name: str, solver: Solver, puzzle: str | None = None) -> ModelCard:
         blank=blank(solver, look.separator),
         context=task.parse(puzzle).context is not None,
         masked=solver.path.family != "gaussian",
-        image=picture_side(solver.codec),
+        image=picture_side(solver),
         steps=min(config.sample_steps, limits.MAX_STEPS),
         rules=rules,
         default_rules=[*USUAL] if rules.keys() >= set(USUAL) else [*rules][:2],

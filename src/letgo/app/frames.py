@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -11,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from letgo.codecs import Codec, by_symbol, is_varied
+from letgo.app.pictures import picture
+from letgo.codecs import by_symbol
 from letgo.metrics import symbol_chances
 from letgo.pinning import Clues
 from letgo.shapes import CellMask, PerBoard, State, Symbols, Time
@@ -21,7 +21,6 @@ from letgo.tasks import Problem
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # one character per cell: a symbol, or a certainty from 0 to 35
 ILLEGAL = "?"  # no symbol: a masked cell, or a code of bits beyond the last symbol
 MASKED = -1  # no symbol yet
-MOST_PIXELS = 8  # the side of a cell's picture; larger images are averaged
 MOST_TOLD = 40  # cells and pairs that a verdict names
 SPREAD = 0.3  # how far a proposal may lie from a codeword and still count as fairly sure, where no share is at hand
 
@@ -107,24 +106,11 @@ def frame(view: View, row: int, probabilities: bool = False) -> dict[str, Any]:
         frame[name] = _symbols(reading.symbols[row], view.solver.task.symbols)
         frame[f"{name}c"] = _levels(reading.certainty[row])
         frame[f"{name}bad"] = reading.violations[row].nonzero().flatten().tolist()
-        if side := picture_side(view.solver.codec):
-            frame[f"{name}i"] = _picture(reading.x[row], side)
+        if image := picture(view.solver, reading.x[row]):
+            frame[f"{name}i"] = image
     if probabilities:
         frame["probabilities"] = [[round(p, 3) for p in cell] for cell in view.proposal.probabilities[row].tolist()]
     return {**frame, "valid": bool(view.proposal.valid[row])}
-
-
-def picture_side(codec: Codec) -> int:
-    """Return how many pixels high and wide a cell's picture is on the page; 0 where a cell is no image."""
-    images: Any = codec
-    return images.height // math.ceil(images.height / MOST_PIXELS) if is_varied(codec) else 0
-
-
-def _picture(cells: Float[Tensor, "cells dim"], side: int) -> str:
-    """Write the images of all cells, one character per pixel, from paper to ink."""
-    whole = math.isqrt(cells.shape[1])
-    pixels = torch.nn.functional.adaptive_avg_pool2d(cells.float().view(-1, 1, whole, whole), side)
-    return _levels((pixels.flatten().cpu() + 1).clamp(0, 2) / 2)
 
 
 def explain(view: View, row: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ ModelName = Annotated[str, text(200, "A name from /api/models; by default the ta
 Puzzle = Annotated[str, text(limits.MAX_PUZZLE, "One line, as `letgo solve` reads it; '.' for a blank")]
 Seed = Annotated[int, Field(ge=0, le=limits.MAX_SEED, description="Seed of the noise")]
 Steps = Annotated[int, Field(ge=1, le=limits.MAX_STEPS, description="Sampler steps; by default the model's own")]
+Picture = Annotated[str, Field(json_schema_extra={"contentEncoding": "base64", "contentMediaType": "image/png"})]
 EXAMPLE = ".1..3......2..3."
 
 
@@ -141,6 +142,7 @@ class Parsed(BaseModel):
         default=None, description="0, 1, or 2 for several; null where no exact search ended in time"
     )
     solution: str | None = Field(default=None, description="The solution, where there is exactly one")
+    picture: Picture | None = Field(default=None, description="Where cells are images: those of the clues")
 
 
 class Regime(BaseModel):
@@ -176,7 +178,7 @@ class ModelCard(BaseModel):
     blank: str = Field(default=".", description="What stands for an open cell in a puzzle")
     context: bool = Field(default=False, description="The text of a puzzle is told beside the board, as a graph is")
     masked: bool = Field(default=False, description="In a state a cell has its symbol, or is masked and has none")
-    image: int = Field(default=0, description="Pixels of a cell's picture, high and wide; 0 where cells are no images")
+    image: int = Field(default=0, description="Pixels of a cell's image, high and wide; 0 where cells are no images")
     steps: int = Field(description="Default number of sampler steps")
     rules: dict[str, list[str]] = Field(description="The rules that fit the model, and the settings that each takes")
     default_rules: list[str] = Field(description="ddpm and tweedie where both fit, else the first two rules")
@@ -257,8 +259,8 @@ class Frame(Event):
     pbad: list[int]
     valid: bool = Field(description="Whether the proposal breaks no rule")
     probabilities: list[list[float]] | None = Field(default=None, description="Of every symbol, cell by cell")
-    xi: str | None = Field(default=None, description="Where cells are images: their pixels, `0` is paper and `z` ink")
-    pi: str | None = Field(default=None, description="The same of the proposal")
+    xi: Picture | None = Field(default=None, description="Where cells are images: the state, white ink on black")
+    pi: Picture | None = Field(default=None, description="The same of the proposal")
 
 
 class Verdict(Event):

@@ -279,6 +279,8 @@ def _add_questions(app: FastAPI, held: Held) -> None:
 
 def _parsed(name: str, solver: Any, puzzle: str, counting: threading.Semaphore | None = None) -> schemas.Parsed:
     """Return what the model reads; with `counting`, which lets few in at once, also how many solutions there are."""
+    from letgo.app.pictures import picture_of_clues
+
     problem, task, found = parse(solver, puzzle), solver.task, None
     if counting is not None and counting.acquire(timeout=COUNT_SECONDS):
         try:
@@ -292,6 +294,7 @@ def _parsed(name: str, solver: Any, puzzle: str, counting: threading.Semaphore |
         cells=problem.solution.shape[1],
         solutions=None if found is None else len(found),
         solution=task.format(found, problem)[0] if found is not None and len(found) == 1 else None,
+        picture=picture_of_clues(solver, problem),
     )
 
 

@@ -37,9 +37,9 @@ async function saved(made, ending, words) {
 }
 
 function film(kind) {
-  const { run, setting: { view } } = state, key = `${shown(view)}count`;
+  const { run, setting: { view, cells } } = state, key = `${shown(view)}count`;
   const captions = (i, frame) => [sideName(run.setting, i), `step ${frame.step} of ${run.steps} · ${broken(run.card, frame[key])}`];
-  return animation(kind, run, drawn(run.card, run.setting.puzzle), view, captions, (share) => note(`Drawing: ${Math.round(100 * share)}%`));
+  return animation(kind, run, drawn(run.card, run.setting.puzzle), view, cells === "symbols", captions, (share) => note(`Drawing: ${Math.round(100 * share)}%`));
 }
 
 function asJson() {

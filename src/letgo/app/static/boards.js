@@ -1,10 +1,12 @@
 // Boards of every task. A board has `svg`, `draw(frame, view, more)` and `rows(frame, view)`, its content in words.
 // A frame is one of Run's: x and p (symbols), xc and pc (certainty), xbad and pbad (cells that break a rule), since (the
 // step from which the proposal has held its symbol); null is the puzzle. `more` has the run's steps, the cells to be framed
-// (`cell` is followed, `kept` and `stuck` are why a board failed), and in the view of pencil marks this step's probabilities.
+// (`cell` is followed, `kept` and `stuck` are why a board failed), and in the view of pencil marks this step's probabilities;
+// where cells are images, `image` has those of the clues, and `symbols` says that symbols are to be shown instead.
 
 import { dress, el, say } from "./svg.js";
 import { layout } from "./graph-layout.js";
+import { chance } from "./words.js";
 
 export const shown = (view) => (view === "x" || view === "both" ? "x" : "p");
 const level = (certainty) => Math.min(7, Math.floor(certainty / 4.5));
@@ -72,27 +74,21 @@ function makeFrames(svg, name, attributes, put) {
 
 const moved = (at) => (node, cell) => node.setAttribute("transform", `translate(${at(cell).join(" ")})`);
 
-const MARGIN = 3; // pixels beside a cell's picture, for its symbol
 let pictures = 0;
 
-/** Where cells are images: one picture over all cells. It is a mask, so that its ink is the page's. */
-function pictureLayer(svg, { rows, columns, image }, unit) {
-  const step = image + MARGIN, canvas = Object.assign(document.createElement("canvas"), { width: columns * step, height: rows * step }), pen = canvas.getContext("2d");
-  const id = `picture-${(pictures += 1)}`, size = { width: columns * unit, height: rows * unit };
-  const mask = el("mask", { id }, svg), shot = el("image", { ...size, preserveAspectRatio: "none" }, mask);
-  const ink = el("rect", { class: "picture", ...size, mask: `url(#${id})` }, svg);
-  return (pixels) => {
-    ink.setAttribute("display", pixels ? "inline" : "none");
-    if (!pixels) return;
-    const data = pen.createImageData(canvas.width, canvas.height);
-    data.data.fill(255);
-    for (let i = 3; i < data.data.length; i += 4) data.data[i] = 0;
-    for (let i = 0; i < pixels.length; i++) {
-      const cell = Math.floor(i / image ** 2), x = (cell % columns) * step + 1 + (i % image), y = Math.floor(cell / columns) * step + 1 + (Math.floor(i / image) % image);
-      data.data[4 * (y * canvas.width + x) + 3] = (255 * parseInt(pixels[i], 36)) / 35;
+/** Where cells are images: one picture over all cells, made when it first comes. It is a mask, so that its ink is the page's. */
+function pictureLayer(svg, size) {
+  const layer = el("g", {}, svg), id = `picture-${(pictures += 1)}`;
+  let shot = null;
+  return (png) => {
+    layer.setAttribute("display", png ? "inline" : "none");
+    if (!png || shot?.png === png) return;
+    if (!shot) {
+      shot = el("image", { ...size, preserveAspectRatio: "none" }, el("mask", { id }, layer));
+      el("rect", { class: "picture", ...size, mask: `url(#${id})` }, layer);
     }
-    pen.putImageData(data, 0, 0);
-    shot.setAttribute("href", canvas.toDataURL());
+    shot.png = png;
+    shot.setAttribute("href", `data:image/png;base64,${png}`);
   };
 }
 
@@ -110,14 +106,23 @@ function gridBoard(model, puzzle) {
     if (longest > 1) symbol.style.fontSize = `${Math.min(18, 62 / longest)}px`;
     return { group, symbol, ghost, hatch, marks: null };
   });
-  const paint = model.image ? pictureLayer(svg, model, unit) : () => {};
-  let pictured = false;
+  const paint = pictureLayer(svg, { width: columns * unit, height: height * unit });
+  let pictured = false, last = null;
+  svg.addEventListener("pointermove", (event) => { // what the decoder reads of the image that is pointed at
+    const i = cells.findIndex(({ group }) => group === event.target.parentNode);
+    if (i >= 0 && (pictured || cells[i].title)) say((cells[i].title ??= el("title", {}, cells[i].group)), pictured ? reads(i) : "");
+  });
   const point = makeFrames(svg, "rect", { width: unit - 4, height: unit - 4 }, moved((cell) => [(cell % columns) * unit + 2, Math.floor(cell / columns) * unit + 2]));
   const every = (count, step, line) => Array.from({ length: count / step + 1 }, (_, k) => line(k * step * unit)).join("");
   const lines = (across, down) => every(columns, across, (x) => `M${x} 0V${height * unit}`) + every(height, down, (y) => `M0 ${y}H${columns * unit}`);
   el("path", { class: "thin", d: lines(1, 1) }, svg);
   el("path", { class: "thick", d: box ? lines(box, box) : lines(columns, height) }, svg);
   const letter = (symbol) => model.letters[symbol] ?? "?";
+  function reads(i) {
+    const { frame, key } = last;
+    if (given[i] != null) return `clue ${letter(given[i])}`;
+    return frame ? `read as ${letter(frame[key][i])}, ${chance(frame[key + "c"][i] / 35)}` : "";
+  }
   /** All symbols that the network considers, each as dark as it is likely. */
   function pencil(cell, chances) {
     const across = Math.ceil(Math.sqrt(model.letters.length));
@@ -150,9 +155,10 @@ function gridBoard(model, puzzle) {
       say(ghost, view === "both" && clue === null ? letter(frame.p[i]) : "");
       if (cell.marks || open) pencil(cell, open);
     });
-    const pixels = frame && view !== "marks" ? frame[key + "i"] : null;
-    paint(pixels);
-    if (pictured !== Boolean(pixels && model.image)) { // the symbol goes to the corner, or back
+    const png = more?.symbols ? null : frame ? view !== "marks" && frame[key + "i"] : more?.image;
+    paint(png);
+    last = { frame, key };
+    if (pictured !== Boolean(png)) { // the symbol goes to the corner, or back
       pictured = !pictured;
       for (const { symbol } of cells) for (const [name, middle] of [["x", unit / 2], ["y", unit / 2 + 1]]) symbol.setAttribute(name, pictured ? unit - 6 : middle);
       svg.classList.toggle("pictured", pictured);

@@ -57,7 +57,7 @@ export async function stepPng(run, boards, step, view, description) {
 }
 
 /** Draws both sides of a run at chosen steps, on boards of its own: the page may go on meanwhile. */
-export async function animation(kind, run, puzzle, view, captions, progress) {
+export async function animation(kind, run, puzzle, view, symbols, captions, progress) {
   const size = 360, gap = 24, top = 58, width = 2 * size + 3 * gap, height = top + size + gap, steps = run.reached;
   const canvas = Object.assign(document.createElement("canvas"), { width, height });
   const context = canvas.getContext("2d", { willReadFrequently: kind === "gif" }), page = getComputedStyle(document.documentElement);
@@ -76,7 +76,7 @@ export async function animation(kind, run, puzzle, view, captions, progress) {
       context.fillRect(0, 0, width, height);
       for (const [i, board] of boards.entries()) {
         const left = gap + i * (size + gap), frame = run.frames[i][step - 1], [title, note] = captions(i, frame);
-        board.draw(frame, view, run.beside(i, step));
+        board.draw(frame, view, { ...run.beside(i, step), symbols });
         colour("body");
         context.font = `600 19px ${page.getPropertyValue("--serif")}`;
         context.fillText(title, left, 26, size);

@@ -9,7 +9,7 @@ import { blank, drawable, drawn, help, makeEditor, named, padKeys, tidy } from "
 import { Player } from "./player.js";
 import { Race } from "./race.js";
 import { Run } from "./run.js";
-import { body, fresh, raceKey, read, runKey, sameBoards, settle, stepsOf, write } from "./setting.js";
+import { body, fresh, raceKey, read, runKey, sameBoards, settle, sideCard, stepsOf, write } from "./setting.js";
 import { makeSpark } from "./spark.js";
 import { Until } from "./sure.js";
 import { card, state } from "./state.js";
@@ -81,6 +81,10 @@ function render(focus, typed) {
   if (byId("clues").of !== chosen.name) Object.assign(byId("clues"), { of: chosen.name, min: regime.fewest ?? 0, max: regime.most ?? 0, value: regime.usual ?? "" });
   byId("editor-help").textContent = help(chosen);
   byId("marks-label").hidden = chosen.kind !== "grid";
+  const pictured = SIDES.some((i) => sideCard(setting, models, i).image);
+  byId("images-label").hidden = !pictured;
+  byId("images").checked = setting.cells === "images";
+  byId("stage").classList.toggle("broad", pictured && setting.cells === "images" && chosen.columns > 6); // on a telephone: one board above the other
   if (chosen.kind !== "grid" && setting.view === "marks") setting.view = "p";
   document.querySelector(`input[name=view][value=${setting.view}]`).checked = true;
   byId("undo").disabled = !state.undo.length;
@@ -303,7 +307,8 @@ function showSide(i, step, playing) {
   const board = page.boards[i], { run, setting } = state, chosen = card(), frames = run?.frames[i] ?? [];
   if (!board) return;
   const frame = frames[step - 1] ?? null, name = `${shown(setting.view)}count`;
-  board.draw(frame, setting.view, { ...run?.beside(i, step), cell: tour.cell ?? state.cell, marked: named(chosen, state.check?.detail ?? "") });
+  board.draw(frame, setting.view, { ...run?.beside(i, step), cell: tour.cell ?? state.cell, marked: named(chosen, state.check?.detail ?? ""),
+    image: !setting.sides[i].model && state.check?.picture, symbols: setting.cells === "symbols" });
   const [breaks, minds] = byId(`now-${i}`).children;
   breaks.classList.toggle("good", frame?.[name] === 0);
   say(breaks, frame ? broken(chosen, frame[name]) : run ? "the puzzle, before the first step" : "\u00a0");
@@ -490,6 +495,7 @@ function listenToTheStage(on) {
   on("race-count", "input", renderCost);
   on("race-vary", "change", (e) => change({ vary: e.target.value, race: null }));
   for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => change({ view: input.value }));
+  on("images", "change", (e) => change({ cells: e.target.checked ? "images" : "symbols" }));
   on("play", "click", () => (player.playing ? player.pause() : player.play()));
   on("first", "click", () => player.seek(0));
   on("back", "click", () => player.seek(player.step - 1));

@@ -20,7 +20,7 @@ export function decode(data, before, given) {
     step: data.step, t: data.t, valid: data.valid,
     x: digits(data.x), xc: digits(data.xc), xbad: marks(data.xbad), xcount: data.xbad.length,
     p, pc: digits(data.pc), pbad: marks(data.pbad), pcount: data.pbad.length,
-    xi: data.xi, pi: data.pi, // pictures, where cells are images
+    xi: data.xi, pi: data.pi, // pictures (PNG), where cells are images
     since, changes, minds: (before?.minds ?? 0) + changes,
   };
 }

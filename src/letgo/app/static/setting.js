@@ -58,7 +58,7 @@ export const raceKey = (setting, models) =>
 export const runKey = (setting, models) =>
   JSON.stringify([setting.model, setting.sides, setting.puzzle, stepsOf(setting, models), setting.seed]);
 
-export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: null, run: false, race: null, vary: "seeds", sure: null });
+export const fresh = () => ({ model: null, sides: [{}, {}], puzzle: null, steps: null, seed: null, view: null, cells: "images", run: false, race: null, vary: "seeds", sure: null });
 
 /** From the address; what it does not say is left as `fresh` has it. */
 export function read(hash) {
@@ -66,6 +66,7 @@ export function read(hash) {
   for (const name of ["model", "puzzle"]) if (query.has(name)) setting[name] = query.get(name);
   for (const name of ["steps", "seed"]) if (/^\d+$/.test(query.get(name) ?? "")) setting[name] = Number(query.get(name));
   if (VIEWS.includes(query.get("view"))) setting.view = query.get("view");
+  if (query.get("cells") === "symbols") setting.cells = "symbols";
   setting.run = query.get("run") === "1";
   const race = /^(\d+)@(\d+)$/.exec(query.get("race") ?? "");
   if (race) setting.race = { count: Number(race[1]), seed: Number(race[2]) };
@@ -94,6 +95,7 @@ export function write(setting, models) {
   query.set("steps", stepsOf(setting, models));
   query.set("seed", setting.seed);
   if (setting.view !== usualView(find(models, setting.model))) query.set("view", setting.view);
+  if (setting.cells === "symbols") query.set("cells", "symbols");
   if (setting.vary !== "seeds") query.set("vary", setting.vary);
   if (setting.race) query.set("race", `${setting.race.count}@${setting.race.seed}`);
   if (setting.sure) query.set("sure", setting.sure);

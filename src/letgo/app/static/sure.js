@@ -17,6 +17,8 @@ const keyOf = ({ model, puzzle, seed }) => JSON.stringify([model, puzzle, seed])
 /** −43.7, or −0.00: a self-likelihood is 0 at most. */
 const likelihood = (value) => `−${Math.abs(value).toFixed(2)}`;
 
+const symbols = () => state.setting.cells === "symbols"; // where cells are images
+
 const blind = (frame) => ({ ...frame, xbad: new Uint8Array(frame.x.length), pbad: new Uint8Array(frame.x.length) });
 
 class Attempts {
@@ -47,14 +49,14 @@ class Attempts {
 
   frame(data) {
     this.frames.push(decode(data, this.frames.at(-1), this.given));
-    this.board.draw(blind(this.frames.at(-1)), "p", { steps: this.steps });
+    this.board.draw(blind(this.frames.at(-1)), "p", { steps: this.steps, symbols: symbols() });
     this.label(`try ${this.tries.length + 1}, step ${data.step} of ${this.steps}: what the network proposes`);
   }
 
   /** A try has ended: its board, each cell as warm as the network doubts it. */
   enter(told) {
     const last = this.frames.at(-1), worst = told.cells.indexOf(Math.min(...told.cells));
-    const heat = { ...last, p: last.x, pbad: last.xbad, pc: told.cells.map((log) => 35 * Math.exp(log)) };
+    const heat = { ...last, p: last.x, pi: last.xi, pbad: last.xbad, pc: told.cells.map((log) => 35 * Math.exp(log)) };
     const symbol = this.card.letters[last.x[worst]] ?? "?", compared = `${likelihood(told.belief)}, ${told.sure ? "above" : "below"} its mark ${likelihood(told.mark)}`;
     const words = told.sure ? `${compared}: it is sure of this board, and stops.` : `${compared}: it doubts this board, most of all the ${symbol} at ${place(this.card, worst)}.`;
     const button = make("button", { type: "button", className: "quiet", textContent: `Try ${told.number}` });
@@ -72,7 +74,7 @@ class Attempts {
   show(i) {
     const { told, heat } = this.tries[i], frame = this.choice ? heat : blind(heat);
     this.shown = i;
-    this.board.draw(frame, "heat", { steps: this.steps });
+    this.board.draw(frame, "heat", { steps: this.steps, symbols: symbols() });
     this.words.textContent = this.board.rows(frame, "heat").join("; ");
     this.label(`the board of try ${told.number}, self-likelihood ${likelihood(told.belief)}; the warmer a cell, the more it is doubted`);
     this.tries.forEach(({ row }, j) => row.classList.toggle("shown", i === j));
