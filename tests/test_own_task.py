@@ -197,12 +197,14 @@ def asked_for(tree: ast.AST) -> list[str]:
     classes, found = {kind.__name__ for kind in kinds} - {"object", "ABC"}, []
     for node in ast.walk(tree):
         called = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+        words = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
         if isinstance(node, ast.Compare | ast.match_case) or called in ("startswith", "endswith"):
             inside = node.pattern if isinstance(node, ast.match_case) else node
             known = {part.value for part in ast.walk(inside) if isinstance(part, ast.Constant)}
             known &= {*tasks.TASKS, *PRESETS}
+            known |= words & classes if isinstance(node, ast.Compare) and "type" in words else set()
         elif called in ("isinstance", "issubclass"):
-            known = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)} & classes
+            known = words & classes
         else:
             continue
         found += [f"{ast.unparse(node)[:60]} {known}"] if known else []
@@ -213,7 +215,7 @@ def asked_for(tree: ast.AST) -> list[str]:
     "code",
     ['task.name == "latin"', 'x in ("a", "queens")', 'name.startswith("maze")', 'model != "sudoku-baseline"',
      "isinstance(task, Sudoku)", "isinstance(source, table.TableRows | None)",
-     'match name:\n case "sudoku":\n  pass'],
+     "type(task) is Sudoku", "type(self.task) in (tasks.Latin, Maze)", 'match name:\n case "sudoku":\n  pass'],
 )  # fmt: skip
 def test_asking_for_a_tasks_name_or_kind_is_noticed(code: str) -> None:
     assert asked_for(ast.parse(code)) != []

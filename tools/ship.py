@@ -198,7 +198,7 @@ def add_training(path: Path, name: str, record: dict[str, Any]) -> None:
         write_atomically(path, json.dumps({**runs, name: record, **last}, indent=1))
 
 
-def main() -> None:
+def words() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
@@ -212,6 +212,22 @@ def main() -> None:
     parser.add_argument("--torch", default=torch.__version__.partition("+")[0], help="the version that trained")
     parser.add_argument("--note", help="a remark on the training")
     parser.add_argument("--seconds", type=float, default=0.0, help="of training, where the run has no state.pt")
+    return parser
+
+
+def copied(run: Path, folder: Path, name: str) -> None:
+    """Put what lies beside a run's weights in the shipped folder: digits, and settings without paths of a machine."""
+    if (run / FACTS).is_file():
+        for file, content in without_training_digits(run).items():
+            (folder / file).write_bytes(content)
+    for tuned in run.glob("tune-*.json"):
+        grid = read_json(tuned)
+        grid |= {"command": public(grid["command"], str(run), name)} if "command" in grid else {}
+        write_json(folder / tuned.name, grid)
+
+
+def main() -> None:
+    parser = words()
     if sys.argv[1:] == ["--cards"]:
         return rewrite_cards()
     options = parser.parse_args()
@@ -248,13 +264,7 @@ def main() -> None:
         for report in found:
             store.add(path.stem, {**named(report, options.name, facts), **same}, FILES[path.stem])
     write_json(folder / "config.json", config.as_dict())
-    if (options.run / FACTS).is_file():
-        for name, content in without_training_digits(options.run).items():
-            (folder / name).write_bytes(content)
-    for tuned in options.run.glob("tune-*.json"):
-        grid = read_json(tuned)
-        grid |= {"command": public(grid["command"], str(options.run), options.name)} if "command" in grid else {}
-        write_json(folder / tuned.name, grid)
+    copied(options.run, folder, options.name)
     card = {
         "name": options.name,
         "summary": options.summary,
