@@ -40,11 +40,12 @@ SMALL: dict[str, dict[str, Any]] = {
 FILES = {"table": "".join("".join(row) + "\n" for row in product("abcd", repeat=4))}  # of tasks that draw nothing
 # Objectives with a network of their own
 NETWORK_FOR = {"cross-entropy": "looped", "consistency": "consistency", "self-conditioning": "self-conditioned"}
-TASK_OF = {"nlm": "connectivity"}  # a network that wants a context, or the shape of one task
+TASK_OF = dict.fromkeys(("nlm", "looped-nlm"), "connectivity")  # networks that want a context, or one task's shape
 WIDTHS: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "self-conditioned": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "nlm": {"width": 8, "time_features": 16, "depth": 3},
+    "looped-nlm": {"width": 8, "time_features": 16, "turns": 2},
     "velocity": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "categorical": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},
     "consistency": {"width": 16, "depth": 2, "heads": 2, "hidden": 32},

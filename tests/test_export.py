@@ -99,6 +99,7 @@ OTHERS = {  # what no shipped model has
                      network_options=SMALL, objective="masked", masks="random"),
     "embedding": Config("embedding", "sudoku", {"box": 2}, codec="embedding", network_options=SMALL),
     "looped": Config("looped", "queens", network="looped", network_options={**SMALL, "turns": 2}),
+    "looped-nlm": Config("looped-nlm", "connectivity", network="looped-nlm", network_options={"width": 8, "turns": 2}),
 }  # fmt: skip
 
 

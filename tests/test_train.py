@@ -882,6 +882,7 @@ FORMS = {
     "self-correction": replace(MINI, network_options=CALM, simple_weight=0.3),
     "full": replace(MINI, network_options=CALM, full_gradient=True),
     "nlm": replace(GRAPHS, simple_weight=0.5),
+    "looped nlm": replace(GRAPHS, network="looped-nlm", objective="cross-entropy", simple_weight=0.5),
 }
 
 

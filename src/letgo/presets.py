@@ -66,6 +66,9 @@ PRESETS: dict[str, Config] = {
         f"{row.name}-looped": replace(row, name=f"{row.name}-looped", **_LOOPED)
         for row in (Config("sudoku", "sudoku", symmetries=True), _LATIN, _QUEENS)
     },
+    "connectivity-looped": replace(
+        _GRAPHS, name="connectivity-looped", **{**_LOOPED, "network": "looped-nlm", "network_options": {}}
+    ),
     # Table 1, N = 12: DDPM .80 -> .88, Tweedie .97 -> .99
     **_pair(_GRAPHS),
     # IRED's network as released, 2 layers: as trained here it stays far below the paper (docs/decisions.md)

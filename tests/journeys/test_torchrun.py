@@ -42,6 +42,7 @@ configs = {
     "muon, clipped": mini.changed(optimizer="muon", clip_norm=0.05),
     "looped": mini.changed(network="looped", network_options={**small, "turns": 2}, objective="cross-entropy"),
     "graphs": graphs,
+    "looped graphs": graphs.changed(network="looped-nlm", objective="cross-entropy"),
     "masked": mini.changed(codec="masked", path="absorbing", network="categorical", objective="masked"),
 }
 out, names, steps = sys.argv[1], sys.argv[2].split("/"), int(sys.argv[3])
@@ -80,7 +81,7 @@ def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     train(tmp_path / "one", 1)
     train(tmp_path / "two", 2)
     names = [path.name for path in sorted((tmp_path / "one").iterdir())]
-    assert len(names) == 8
+    assert len(names) == 9
     for name in names:
         one, two = tmp_path / "one" / name, tmp_path / "two" / name
         assert_equal(one, two)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from letgo.models.conditioned import SelfConditioned
-from letgo.models.looped import LoopedTransformer
+from letgo.models.looped import LoopedNLM, LoopedTransformer
 from letgo.models.nlm import NeuralLogicMachine
 from letgo.models.transformer import Transformer
 from letgo.models.velocity import VelocityTransformer
@@ -29,11 +29,17 @@ def positions_of(task: Any) -> Tensor:
         return task.positions()
 
 
+# Those that answer after each of several turns, which cross-entropy asks of them.
+LOOPED: dict[str, Entry] = {
+    "looped": build_looped,
+    "looped-nlm": lambda dim, task, **options: LoopedNLM(dim, **options),
+}
+
 # Each is given the size of a cell's state, the task, and the configuration's network_options.
 NETWORKS: dict[str, Entry] = {
     "transformer": build_transformer,
     "velocity": lambda dim, task, **options: VelocityTransformer(dim, positions_of(task), **options),
-    "looped": build_looped,
+    **LOOPED,
     "self-conditioned": lambda dim, task, **options: SelfConditioned(dim, positions_of(task), **options),
     "nlm": lambda dim, task, **options: NeuralLogicMachine(dim, **options),
     "categorical": "letgo.discrete:categorical",

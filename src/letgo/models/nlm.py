@@ -117,17 +117,23 @@ class NeuralLogicMachine(nn.Module):
         triples = of_pairs(x, self.triples.weight.unflatten(1, (6, -1)), self.triples.bias).sigmoid()
         return nodes, pairs, triples
 
-    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
+    def entered(self, x_t: State, t: Time, context: Tensor | None) -> Inputs:
+        """Return what the first layer sees of each pair of nodes: edge, state and time."""
         assert context is not None, "the graph's adjacency is the context"
         batch, cells, dim = x_t.shape
         n = math.isqrt(cells)
         time = self.time(t)[:, :, None].expand(batch, n, n, -1)
-        x = torch.cat([context.to(x_t)[..., None] * 2 - 1, x_t.view(batch, n, n, dim), time.to(x_t)], -1)
+        return torch.cat([context.to(x_t)[..., None] * 2 - 1, x_t.view(batch, n, n, dim), time.to(x_t)], -1)
+
+    def hidden(self, x: Inputs) -> Pairs:
         state = self.layer1(x)
         for layer in self.middle:
             state = layer(*state)
-        hidden = next_pairs(self.pairs2, *state)
-        return self.answer(x_t, t, self.head(hidden).view(batch, cells, dim)).to(x_t.dtype)
+        return next_pairs(self.pairs2, *state)
+
+    def forward(self, x_t: State, t: Time, context: Tensor | None = None) -> State:
+        raw = self.head(self.hidden(self.entered(x_t, t, context))).flatten(1, 2)
+        return self.answer(x_t, t, raw).to(x_t.dtype)
 
     def answer(self, x_t: State, t: Time, raw: State) -> State:
         """Return x0_hat from what the head says: here it is that."""

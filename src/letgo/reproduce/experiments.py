@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from letgo.estimates import rate
+from letgo.models import LOOPED
 from letgo.presets import PRESETS
 from letgo.reproduce import paper, pictures
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
@@ -371,7 +372,7 @@ def show_looped(results: Results) -> str:
 
 def is_looped(name: str) -> bool:
     config = PRESETS.get(split_seed(name)[0])
-    return config is not None and config.network == "looped"
+    return config is not None and config.network in LOOPED
 
 
 def show_entries(results: Results) -> str:

@@ -119,7 +119,8 @@ def _trainer(config: Config, data: TrainingData, options: Options, runs: Sequenc
     if config.init is not None and options.team.leads and any(run.state is None for run in runs):
         _, network, _ = load_model(config.init)
         grown_from = getattr(config.build_model(), "grown_from", None)  # a network of another kind may do, too
-        weights = dict(network.named_parameters()) if grown_from is None else grown_from(network)
+        weights: dict[str, torch.Tensor] = dict(network.named_parameters())
+        weights = weights if grown_from is None else grown_from(network)
         for model in range(len(runs)):
             for kind in ("raw", "ema"):
                 trainer.set_weights(kind, weights, f"model '{config.init}'", model)

@@ -16,6 +16,7 @@ from letgo.config import Config
 from letgo.data.source import Source, source_of
 from letgo.errors import LetgoError
 from letgo.machine import pick_device
+from letgo.models import LOOPED
 from letgo.presets import PRESETS
 from letgo.presets import preset as preset_named
 from letgo.progress import clock, doing
@@ -38,7 +39,7 @@ def configured(preset: str | Config, **changes: Any) -> Config:
                 f"--{name.replace('_', '-')} is for self-correction, and {config.name} has none; "
                 f"train {config.name.removesuffix('-baseline')}"
             )
-    if config.objective == "cross-entropy" and config.network != "looped":
+    if config.objective == "cross-entropy" and config.network not in LOOPED:
         raise LetgoError(f"cross-entropy is for looped networks, and {config.name} has another; leave --objective out")
     if (config.objective == "consistency") != (config.network == "consistency"):
         raise LetgoError(f"consistency training is for networks of its own, and {config.name} has only one of the two")

@@ -75,7 +75,7 @@ def cpu_seed(seed: int, step: int) -> int:
 
 
 Shapes = dict[str, torch.Size]
-FlatNetwork = Callable[..., State]  # of the weights, x_t, t and the context
+FlatNetwork = Callable[..., Tensor]  # of the weights, x_t, t and the context: x0_hat, or logits of every turn
 
 
 def pack(weights: dict[str, Tensor], shapes: Shapes) -> Tensor:
@@ -92,11 +92,11 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
     """Make any network a function of its weights, for one row of them or several."""
     shapes: Shapes = {name: p.shape for name, p in network.named_parameters()}
 
-    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None, **how: Any) -> State:
+    def one(row: Tensor, x_t: State, t: Time, context: Tensor | None, **how: Any) -> Tensor:
         answer = functional_call(network, unpack(row, shapes), (x_t, t, context), how)
         return answer[0] if isinstance(answer, tuple) else answer  # (x0_hat, memory)
 
-    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None, **how: Any) -> State:
+    def call(flat: Tensor, x_t: State, t: Time, context: Tensor | None, **how: Any) -> Tensor:
         models = len(flat)
         if models == 1:
             return one(flat[0], x_t, t, context, **how)
@@ -104,7 +104,7 @@ def plain_network(network: nn.Module) -> tuple[Shapes, FlatNetwork]:
         axes = (0, 1, 1, *(None if x is None else 1 for x in (context, memory)))
         split: Any = [None if x is None else x.unflatten(0, (-1, models)) for x in (x_t, t, context, memory)]
 
-        def each(row: Tensor, x_t: State, t: Time, context: Tensor | None, memory: Tensor | None) -> State:
+        def each(row: Tensor, x_t: State, t: Time, context: Tensor | None, memory: Tensor | None) -> Tensor:
             return one(row, x_t, t, context, **how, **({} if memory is None else {"memory": memory}))
 
         with sdpa_kernel(SDPBackend.MATH):  # the only attention that vmap knows
