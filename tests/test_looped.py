@@ -186,6 +186,23 @@ def test_a_few_seconds_of_training_join_small_graphs(joiner: Solver):
     assert answer.board == "111000/111000/111000/000111/000111/000111"
 
 
+def test_other_turns_than_those_of_training_are_asked_for_and_told(joiner: Solver):
+    report = letgo.evaluate(joiner, count=20, turns=5)
+    assert report.settings == {"turns": 5}
+    assert letgo.evaluate(joiner, count=20).settings == {}
+    assert joiner.network.turns == 3  # the model itself is as it was
+    x, t, adjacency = graphs(4, 6)
+    more = joiner.with_turns(5).network
+    with torch.no_grad():
+        states = more(x, t, adjacency, every_turn=True)
+        torch.testing.assert_close(states[:, :3], joiner.network(x, t, adjacency, every_turn=True))
+        torch.testing.assert_close(more(x, t, adjacency), states[:, 4].softmax(-1))
+    with pytest.raises(LetgoError, match="turns are a looped network's, and sudoku-mini has another"):
+        letgo.evaluate("sudoku-mini", count=2, turns=2, device="cpu")
+    words = ["evaluate", str(joiner.folder), "--rule", "tweedie", "--count", "4", "--turns", "2", "--device", "cpu"]
+    assert main([*words, "--json"]) == 0
+
+
 TRACE = """
 from dataclasses import replace
 from functools import partial

@@ -41,6 +41,7 @@ def evaluate_model(
     until_sure: bool = False,
     sure: float | None = None,
     whole_tries: bool = False,
+    turns: int | None = None,
     **settings: float | None,
 ) -> Report:
     """Measure a model with a rule on instances that no training saw; `letgo.evaluate` and `letgo evaluate` are this.
@@ -49,6 +50,7 @@ def evaluate_model(
     they are not given, as tuned. With `until_sure` an instance is tried again, `passes` times at most, until the
     network's self-likelihood of its board is above `sure`, by default what `letgo tune --belief` stored. Where it found
     one for boards on the way, a try ends there; with `whole_tries` only the last board is asked about, by more calls.
+    A looped network takes other `turns` a call than it was trained with; the report has them among its settings.
 
     >>> import letgo
     >>> report = letgo.evaluate("sudoku-mini", rule="tweedie", count=8, device="cpu")
@@ -61,6 +63,7 @@ def evaluate_model(
         raise LetgoError("--sure and --whole-tries say when --until-sure ends; give that, too, or leave them out")
     regime = None if regime is None else str(regime)
     solver = model if isinstance(model, Solver) else load(model, device)
+    solver = solver if turns is None else solver.with_turns(turns)
     name = model.config.name if isinstance(model, Solver) else os.fspath(model)
     steps = solver.short_try if steps is None and until_sure else steps
     source, sampler = source_of(solver.task, data), solver.sampler(rule, steps, regime, **settings)
@@ -70,7 +73,8 @@ def evaluate_model(
     where = "file" if source.own_clues(problem) else regime or source.regimes[0]
     report = evaluate(solver, part, sampler, passes, seed, batch, progress, doubt)
     traces = {} if shard is None else traces_of(solver, problem)
-    return replace(report, model=own_name(name), regime=where, shard=shard, **traces)
+    told = report.settings if turns is None else report.settings | {"turns": float(turns)}
+    return replace(report, model=own_name(name), regime=where, settings=told, shard=shard, **traces)
 
 
 def traces_of(solver: Solver, problem: Problem) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from letgo.engines import pick_engine
 from letgo.engines.cpu import has_bf16, packs
 from letgo.errors import LetgoError, unknown, whole_number
 from letgo.machine import cpu_threads, pick_device, pick_precision, refuse_beyond_memory
+from letgo.models import LOOPED
 from letgo.pinning import Clues
 from letgo.replay import Trajectory
 from letgo.rng import Noise
@@ -67,6 +68,15 @@ class Solver:
         """Return the same model with other weights, on the same device and as fast and precise as was asked."""
         fast, precision = self.asked
         return Solver(self.config, network, self.device, self.folder, fast, self.threads, precision)
+
+    def with_turns(self, turns: int) -> Solver:
+        """Return the same model with so many turns a call: a looped network has the same weights for any number."""
+        if self.config.network not in LOOPED:
+            raise LetgoError(f"turns are a looped network's, and {self.config.name} has another; leave --turns out")
+        config = self.config.changed(network_options={**self.config.network_options, "turns": turns})
+        network = config.build_model()
+        network.load_state_dict(self.network.state_dict())
+        return self.with_network(network)
 
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.network.parameters())

@@ -21,6 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.flag(parser, "--until-sure", sure)
     parser.add_argument("--sure", type=float, help="self-likelihood of a board it is sure of (default: as tuned)")
     options.flag(parser, "--whole-tries", "doubt only the last board of each try, by calls of its own")
+    parser.add_argument(
+        "--turns", type=options.at_least(1), metavar="R", help="of a looped network, a call (default: as trained)"
+    )
     parser.add_argument("--data", help=options.INSTANCES)
     parser.add_argument(
         "--shard", metavar="I/N", help="measure part I of N alone, from 0; `letgo merge` joins them (default: all)"
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     )
     show = Progress(f"{solver.config.name}, {args.rule}: sampled", voice=args.voice)
     names = ("rule", "regime", "steps", "count", "passes", "seed", "data", "shard", "batch")
-    names += ("until_sure", "sure", "whole_tries")
+    names += ("until_sure", "sure", "whole_tries", "turns")
     words: dict[str, Any] = {name: getattr(args, name) for name in names} | options.settings(args)
     measured = evaluate_model(solver, **words, progress=show)
     report = replace(measured, model=own_name(args.model), command=args.command_line).as_dict()

@@ -53,6 +53,7 @@ class Evaluate(TypedDict, total=False):
     until_sure: bool
     sure: float
     whole_tries: bool
+    turns: Count
 
 
 @dataclass(frozen=True)
