@@ -8,6 +8,7 @@ import pytest
 import torch
 from digits import digit_images
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from letgo.codecs import (
@@ -61,6 +62,13 @@ class NearestMean:
 def make_digits(size: int, seed: int = 0) -> DigitImages:
     digits = shrunk(symbols_of(*digit_images(), 9), size)
     return DigitImages(digits.pixels, digits.labels, NearestMean(size), seed)
+
+
+def test_which_image_a_cell_shows_is_drawn_without_a_range() -> None:
+    """Inductor narrows a range to 32 bits and then refuses Philox's constants: training on a card did not begin."""
+    codec, boards = make_digits(8), torch.zeros(2, 4, dtype=torch.int64)
+    graph = make_fx(lambda boards, instance: codec.draw(boards, instance))(boards, torch.zeros(2, dtype=torch.int64))
+    assert not [node.name for node in graph.graph.nodes if "arange" in str(node.target)]
 
 
 @pytest.mark.parametrize(("codec", "symbols"), EXACT.values(), ids=EXACT)

@@ -21,6 +21,12 @@ CONVERSIONS = ["eps", "score", "velocity", "x0_from_eps", "x0_from_score", "x0_f
 INTERIOR = torch.linspace(0.01, 0.99, 23, dtype=torch.float64).view(-1, 1, 1)
 
 
+@pytest.fixture(params=[CosinePath(), LinearPath(), LinearPath(3.0)], ids=["cosine", "linear", "shifted"])
+def path(request: pytest.FixtureRequest) -> GaussianPath:
+    """The Gaussian paths, one after the other."""
+    return request.param
+
+
 def random_states(count: int, seed: int = 0) -> Tensor:
     return torch.randn(count, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
@@ -129,6 +135,21 @@ def test_a_table_keeps_its_noise_in_single_precision_where_there_is_little() -> 
 def test_a_table_may_not_stay_where_single_precision_has_something_lower(twice: float) -> None:
     with pytest.raises(LetgoError, match="must be one row of numbers that fall"):
         TablePath([0.9, twice, twice])
+
+
+def test_a_shifted_path_is_that_of_diffusers_flow_matching() -> None:
+    """Its sigmas are those of the scheduler with the same shift, and so are the timesteps that networks are told."""
+    diffusers = pytest.importorskip("diffusers")
+    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=3.0)
+    t = torch.arange(1000, 0, -1, dtype=torch.float64) / 1000
+    assert_close(LinearPath(3.0).beta(t), scheduler.sigmas.double(), rtol=0, atol=1e-6)
+    assert_close(LinearPath(3.0).timestep(t), scheduler.timesteps.double(), rtol=0, atol=1e-3)
+
+
+def test_a_shift_is_a_number_above_0() -> None:
+    for shift in (0.0, -1.0, math.inf):
+        with pytest.raises(LetgoError, match="shift: expected a number above 0"):
+            LinearPath(shift)
 
 
 def test_flow_matching_networks_count_time_in_thousandths() -> None:

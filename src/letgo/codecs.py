@@ -16,6 +16,7 @@ from letgo.rng import philox
 from letgo.shapes import State, Symbols
 
 AT_ONCE = 4096  # images that a decoder is shown at once
+MOST_CELLS = 10_000  # of a board of images
 
 
 @runtime_checkable
@@ -157,6 +158,7 @@ class DigitImages:
             raise LetgoError(f"there is no digit image of symbol {int((counts == 0).nonzero()[0])}")
         self.images, self.counts = OnDevices(pixels), OnDevices(counts)
         self.starts = OnDevices(counts.cumsum(0) - counts)
+        self.cells = OnDevices(torch.arange(MOST_CELLS))  # read, for a compiler would narrow a range to 32 bits
         self.seed = seed
 
     def draw(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> Symbols:
@@ -164,7 +166,7 @@ class DigitImages:
         symbols = symbols.long()
         counts, starts = self.counts.on(symbols.device), self.starts.on(symbols.device)
         board = torch.zeros_like(symbols[:, 0]) if instance is None else instance.long()
-        cell = torch.arange(symbols.shape[1], device=symbols.device).expand_as(symbols)
+        cell = self.cells.on(symbols.device)[: symbols.shape[1]].expand_as(symbols)
         counter = [cell, symbols, board[:, None].expand_as(symbols), torch.zeros_like(symbols)]
         word = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF))[0]
         return starts[symbols] + (word * counts[symbols] >> 32)

@@ -154,6 +154,8 @@ class Config:
             raise LetgoError(f"network '{self.network}' answers with probabilities; it needs codec one-hot")
         if getattr(network, "path_name", self.path) != self.path:
             raise LetgoError(f"network '{self.network}' needs path {network.path_name}, and this one is {self.path}")
+        if hasattr(network, "path_name") and self.path_options:
+            raise LetgoError(f"network '{self.network}' is for path {self.path} as it is; leave path_options out")
         return network
 
     def build_objective(self) -> Objective:

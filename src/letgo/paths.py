@@ -92,7 +92,7 @@ class GaussianPath(ABC):
         return _divide(x_t + self.beta(t) ** 2 * score, self.alpha(t))
 
     def x0_from_velocity(self, x_t: State, velocity: State, t: Time) -> State:
-        """Solve Eq. 19 for x0; the determinant is a positive constant on both paths."""
+        """Solve Eq. 19 for x0; the determinant is positive on both paths."""
         determinant = self.alpha(t) * self.dbeta(t) - self.beta(t) * self.dalpha(t)
         return (self.dbeta(t) * x_t - self.beta(t) * velocity) / determinant
 
@@ -119,23 +119,35 @@ class CosinePath(GaussianPath):
 
 
 class LinearPath(GaussianPath):
-    """The path is that of rectified flow: x_t = (1 - t) x0 + t eps (App. B.1)."""
+    """The path is that of rectified flow: x_t = (1 - u) x0 + u eps (App. B.1), where u is t.
+
+    With a `shift` s, u = s t / (1 + (s - 1) t) (Esser et al. 2024): more of the time is spent in much noise, where
+    states of many numbers, such as images, are decided.
+    """
+
+    def __init__(self, shift: float = 1.0):
+        if not (isinstance(shift, int | float) and 0 < shift < math.inf):
+            raise LetgoError(f"shift: expected a number above 0, got {shift!r}; 1 shifts nothing")
+        self.shift = float(shift)
+
+    def _slower(self, t: Time) -> Time:
+        return 1 + (self.shift - 1) * t
 
     def alpha(self, t: Time) -> Time:
-        return 1 - t
+        return (1 - t) / self._slower(t)
 
     def beta(self, t: Time) -> Time:
-        return t
+        return self.shift * t / self._slower(t)
 
     def dalpha(self, t: Time) -> Time:
-        return -torch.ones_like(t)
+        return -self.dbeta(t)
 
     def dbeta(self, t: Time) -> Time:
-        return torch.ones_like(t)
+        return self.shift / self._slower(t) ** 2
 
     def timestep(self, t: Time | float) -> Float[Tensor, "rows"]:
-        """Return what diffusers' flow-matching networks take for the time t: 1000 t, one for each row."""
-        return 1000 * torch.as_tensor(t).flatten()
+        """Return what diffusers' flow-matching networks take for the time t: 1000 u, one for each row."""
+        return 1000 * self.beta(torch.as_tensor(t).flatten())
 
 
 ALL_NOISE = 1e-30  # an alpha^2 below which single precision has no lower one, or nearly none
