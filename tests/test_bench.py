@@ -18,7 +18,7 @@ from letgo import cli
 from letgo.answers import Answer
 from letgo.bench import clock
 from letgo.bench import scheduler as theirs
-from letgo.bench.speed import board_flops, step_flops
+from letgo.bench.speed import board_flops, step_flops, trained_by
 from letgo.data.source import source_of
 from letgo.engines.plain import Plain
 from letgo.presets import PRESETS
@@ -66,6 +66,23 @@ def test_self_correction_adds_a_forward_pass_and_a_tenth_of_the_rows() -> None:
     assert step_flops(config, problem) == 64 * forward + 70 * both
     assert step_flops(replace(config, full_gradient=True), problem) == 2 * 64 * both
     assert step_flops(replace(config, objective="simple"), problem) == 64 * both
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", ["connectivity-looped", "sudoku-looped"])
+def test_cross_entropy_at_every_turn_multiplies_as_often_as_self_correction(name: str) -> None:
+    """Each turn answers through the head in both; what is held against the solution differs."""
+    config, problem = replace(PRESETS[name], batch=10), first_instances(name)
+    forward, both = board_flops(config, problem), board_flops(config, problem, backward=True)
+    assert step_flops(config, problem) == 10 * forward + 11 * both
+    assert step_flops(trained_by(config, "self-correction"), problem) == step_flops(config, problem)
+
+
+@pytest.mark.fast
+def test_options_of_an_objective_stay_with_it() -> None:
+    config = replace(PRESETS["sudoku"], objective_options={"reenter": "ddpm-step"})
+    assert trained_by(config, "self-correction") is config
+    assert trained_by(config, "simple").build_objective() == PRESETS["sudoku-baseline"].build_objective()
 
 
 def test_every_compilation_is_counted() -> None:
@@ -168,6 +185,22 @@ def test_without_diffusers_the_rest_is_measured(
 def test_a_path_that_the_scheduler_cannot_follow_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="variance-preserving"):
         theirs.make_scheduler(PRESETS["sudoku-flow"], 5)
+
+
+def test_a_looped_network_is_measured_with_its_own_objective_and_names_its_turns(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "bench.json"
+    assert cli.main(["bench", "train", "connectivity-looped", *QUICK, "--out", str(out)]) == 0
+    report, said = json.loads(out.read_text()), capsys.readouterr().out
+    ms = {row["objective"]: row["ms"] for row in report["rows"]}
+    assert list(ms) == ["simple", "self-correction", "cross-entropy"]
+    assert {row["turns"] for row in report["rows"]} == {4}
+    assert report["ratios"]["cross-entropy / simple, plain"] == ms["cross-entropy"] / ms["simple"]
+    assert "\ncross-entropy, plain, 4 turns " in said
+    assert cli.main(["bench", "sample", "connectivity-looped", *QUICK, "--out", str(out)]) == 0
+    assert [row["turns"] for row in json.loads(out.read_text())["rows"]] == [4, 4, 4]
+    assert "\nplain, fp32, 4 turns " in capsys.readouterr().out
 
 
 @pytest.mark.slow
