@@ -101,4 +101,4 @@ def test_the_preset_is_a_rectified_flow_on_784_pixels_a_cell() -> None:
     config = PRESETS["mnist-sudoku-baseline"]
     assert (config.path, config.objective, config.sample_steps) == ("linear", "simple", 500)
     assert config.build_codec().dim == 784
-    assert sum(p.numel() for p in config.build_model().parameters()) == 5_230_864
+    assert sum(p.numel() for p in config.build_model().parameters()) == 1_023_248

@@ -21,7 +21,7 @@ CONVERSIONS = ["eps", "score", "velocity", "x0_from_eps", "x0_from_score", "x0_f
 INTERIOR = torch.linspace(0.01, 0.99, 23, dtype=torch.float64).view(-1, 1, 1)
 
 
-@pytest.fixture(params=[CosinePath(), LinearPath(), LinearPath(3.0)], ids=["cosine", "linear", "shifted"])
+@pytest.fixture(params=[CosinePath(), LinearPath(), CosinePath(3.0), LinearPath(3.0)])
 def path(request: pytest.FixtureRequest) -> GaussianPath:
     """The Gaussian paths, one after the other."""
     return request.param
@@ -150,6 +150,14 @@ def test_a_shift_is_a_number_above_0() -> None:
     for shift in (0.0, -1.0, math.inf):
         with pytest.raises(LetgoError, match="shift: expected a number above 0"):
             LinearPath(shift)
+
+
+def test_a_shift_multiplies_the_noise_beside_the_signal() -> None:
+    for kind in (CosinePath, LinearPath):
+        usual, shifted = kind(), kind(3.0)
+        ratio = usual.beta(INTERIOR) / usual.alpha(INTERIOR)
+        assert_close(shifted.beta(INTERIOR) / shifted.alpha(INTERIOR), 3 * ratio)
+    assert_close(CosinePath(3.0).alpha(INTERIOR) ** 2 + CosinePath(3.0).beta(INTERIOR) ** 2, torch.ones_like(INTERIOR))
 
 
 def test_flow_matching_networks_count_time_in_thousandths() -> None:

@@ -92,8 +92,8 @@ class ConsistencyTraining:
         self.reached = OnDevices(padded_rows([interval_chances(stage).cumsum(0) for stage in stages], 2.0))
 
     def __call__(self, network: Network, path: Path, batch: Batch) -> dict[str, Tensor]:
-        if not isinstance(path, CosinePath):
-            raise LetgoError("consistency training is for the cosine path; leave the path as it is")
+        if not isinstance(path, CosinePath) or path.shift != 1:
+            raise LetgoError("consistency training is for the cosine path, not shifted; leave the path as it is")
         x0, clues, device = batch.x0, batch.clues, batch.x0.device
         progress = torch.zeros((), device=device) if batch.progress is None else batch.progress
         stage = stage_of(progress).view(1)

@@ -102,48 +102,66 @@ class GaussianPath(ABC):
         return (alpha * x_t - beta * v) / (alpha**2 + beta**2)
 
 
+def checked_shift(shift: float) -> float:
+    """Return what beta / alpha is multiplied by: more of the time is then spent in much noise (Esser et al. 2024).
+
+    States of many numbers, such as images, are decided there: each number tells a little of the whole.
+    """
+    if not 0 < shift < math.inf:
+        raise LetgoError(f"shift: expected a number above 0, got {shift!r}; 1 shifts nothing")
+    return float(shift)
+
+
 class CosinePath(GaussianPath):
-    """The path preserves the variance: alpha = cos(pi t / 2), beta = sin(pi t / 2)."""
+    """The path preserves the variance: alpha = cos(pi t / 2), beta = sin(pi t / 2).
+
+    With a `shift` s, beta is s times as large beside alpha, and both are divided by their root sum of squares.
+    """
+
+    def __init__(self, shift: float = 1.0):
+        self.shift = checked_shift(shift)
+
+    def _norm(self, t: Time) -> Time | float:
+        if self.shift == 1:
+            return 1.0
+        return ((self.shift * torch.sin(math.pi / 2 * t)) ** 2 + torch.sin(math.pi / 2 * (1 - t)) ** 2).sqrt()
 
     def alpha(self, t: Time) -> Time:
-        return torch.sin(math.pi / 2 * (1 - t))  # the cosine, but exactly 0 at t = 1
+        return torch.sin(math.pi / 2 * (1 - t)) / self._norm(t)  # the cosine, but exactly 0 at t = 1
 
     def beta(self, t: Time) -> Time:
-        return torch.sin(math.pi / 2 * t)
+        return self.shift * torch.sin(math.pi / 2 * t) / self._norm(t)
 
     def dalpha(self, t: Time) -> Time:
-        return -math.pi / 2 * self.beta(t)
+        return -math.pi / 2 * self.beta(t) * self.shift / self._norm(t) ** 2
 
     def dbeta(self, t: Time) -> Time:
-        return math.pi / 2 * self.alpha(t)
+        return math.pi / 2 * self.alpha(t) * self.shift / self._norm(t) ** 2
 
 
 class LinearPath(GaussianPath):
     """The path is that of rectified flow: x_t = (1 - u) x0 + u eps (App. B.1), where u is t.
 
-    With a `shift` s, u = s t / (1 + (s - 1) t) (Esser et al. 2024): more of the time is spent in much noise, where
-    states of many numbers, such as images, are decided.
+    With a `shift` s, u = s t / (1 + (s - 1) t).
     """
 
     def __init__(self, shift: float = 1.0):
-        if not (isinstance(shift, int | float) and 0 < shift < math.inf):
-            raise LetgoError(f"shift: expected a number above 0, got {shift!r}; 1 shifts nothing")
-        self.shift = float(shift)
+        self.shift = checked_shift(shift)
 
-    def _slower(self, t: Time) -> Time:
+    def _norm(self, t: Time) -> Time:
         return 1 + (self.shift - 1) * t
 
     def alpha(self, t: Time) -> Time:
-        return (1 - t) / self._slower(t)
+        return (1 - t) / self._norm(t)
 
     def beta(self, t: Time) -> Time:
-        return self.shift * t / self._slower(t)
+        return self.shift * t / self._norm(t)
 
     def dalpha(self, t: Time) -> Time:
         return -self.dbeta(t)
 
     def dbeta(self, t: Time) -> Time:
-        return self.shift / self._slower(t) ** 2
+        return self.shift / self._norm(t) ** 2
 
     def timestep(self, t: Time | float) -> Float[Tensor, "rows"]:
         """Return what diffusers' flow-matching networks take for the time t: 1000 u, one for each row."""

@@ -110,6 +110,14 @@ ANALYSES: dict[str, Analysis] = {
             of_lines=True,
             walks=311.0,
         ),
+        Analysis(
+            "work",
+            "validity by passes through the network's layers and by seconds: one try, and trying again while in doubt",
+            "ours",
+            count=250,
+            quick=8,
+            walks=1.76,
+        ),
         Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", of_lines=True, walks=22.0),
         Analysis(
             "ahead",

@@ -105,10 +105,10 @@ def plot(reports: list[Report]) -> Figure:
             at = torch.arange(len(known)) + 0.18 * (2 * place - 1)
             for y, one in zip(at.tolist(), known, strict=True):
                 row[2].plot([one["low"], one["high"]], [y, y], color=COLOURS[rule], lw=1)
-            row[2].plot([one["value"] for one in known], at.tolist(), "o", color=COLOURS[rule], ms=4, label=rule)
+            row[2].plot([one["value"] for one in known], at.tolist(), "o", color=COLOURS[rule], ms=4, clip_on=False)
         row[0].set_title(f"{report['model']}, regime {report['regime']}", loc="left")
         row[0].set_ylabel("open cells changing per step")
-        row[1].set_ylabel("share of boards that have settled")
+        row[1].set_ylabel("share of settled boards")
         row[1].set_ylim(-0.03, 1.03)
         row[2].set_yticks(range(len(PREDICTORS)), list(PREDICTORS.values()))
         row[2].set_xlim(0, 1)

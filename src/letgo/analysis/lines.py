@@ -6,12 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from letgo.analysis import Report
 from letgo.analysis import sweep as sweeps
 from letgo.analysis.study import Study
-from letgo.evaluation import doubt_of, until_sure
 from letgo.samplers import RULES, Sampler, fitting
 
 if TYPE_CHECKING:
@@ -63,19 +60,10 @@ def by_calls(study: Study) -> list[Sampler]:
 
 def while_in_doubt(study: Study) -> list[Report]:
     """Return what is believed and right within so many calls, where the model tries again while it doubts its board."""
-    solver = study.solver
-    if solver.short_try is None:
+    if study.solver.short_try is None:
         return []
-    sampler = solver.sampler(solver.best_rule, solver.short_try, study.wish.regime)
     budgets = sweeps.counts(study, CALLS, sweeps.MOST)  # of a quick look, too: most instances need few
-    doubt, tries = doubt_of(solver, sampler), max(1, budgets[-1] // sampler.calls)
-    show = study.progress(f"{sampler.rule}, up to {tries} tries while in doubt: sure of")
-    numbered = replace(study.problem, number=torch.arange(len(study.problem)))
-    found = until_sure(solver, numbered, sampler, tries, doubt, study.seed, study.wish.batch, show)
-    right = found["validity"].values.bool() & found["believed"].values.bool()
-    calls, settings = found["calls_per_instance"].values, {**sampler.settings, "until sure above": doubt.sure}
-    rows = {budget: sweeps.row_of(sampler, right & (calls <= budget)) for budget in budgets}
-    return [{**row, "calls": budget, "settings": settings} for budget, row in rows.items()]
+    return sweeps.within(sweeps.try_again(study, budgets[-1]), budgets)
 
 
 def by_variance(study: Study) -> list[Sampler]:

@@ -90,15 +90,16 @@ def tell(report: Report) -> str:
 
 def plot(reports: list[Report]) -> Figure:
     """Draw a panel for each model, a line of points for each rule; a source's share stands beside its name."""
-    figure, [axes] = panels(1, len(reports), (4.6, 2.8), sharex=True)
+    most = max(len(report["rows"]) for report in reports)
+    figure, [axes] = panels(1, len(reports), (4.6, 2.0 + 0.2 * most), sharex=True)
     for axis, report in zip(axes, reports, strict=True):
         rows = report["rows"]
         names = told(report)[::-1]
         for place, row in enumerate(rows):
-            at = [i + 0.14 * ((len(rows) - 1) / 2 - place) for i in range(len(names))]
+            at = [i + 0.7 / len(rows) * ((len(rows) - 1) / 2 - place) for i in range(len(names))]
             found = [row["sources"][name] for name in names]
             colour = LINES.get(row["rule"], "#444444")
-            axis.plot([one["value"] for one in found], at, "o", ms=4, color=colour, label=row["rule"])
+            axis.plot([one["value"] for one in found], at, "o", ms=3, color=colour, label=row["rule"])
             axis.hlines(at, [one["low"] for one in found], [one["high"] for one in found], color=colour, lw=1)
         first = rows[0]["sources"]
         labels = [f"{name}\n{report['shares'][name]:.1%} of the file, n = {first[name]['n']}" for name in names]
@@ -107,6 +108,6 @@ def plot(reports: list[Report]) -> Figure:
         axis.set_xlim(-0.03, 1.03)
         axis.set_xlabel("share of valid boards, 95% interval")
         axis.set_title(report["model"], loc="left")
-        axis.legend(frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     caption(figure, reports)
     return figure

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -13,6 +14,7 @@ from letgo.analysis import Report
 from letgo.analysis.drawing import caption, panels
 from letgo.analysis.study import Study
 from letgo.estimates import rate
+from letgo.evaluation import doubt_of, until_sure
 from letgo.samplers import RULES, USUAL, Sampler, fitting
 from letgo.sampling import Diverged
 
@@ -56,6 +58,35 @@ def row_of(sampler: Sampler, valid: torch.Tensor) -> Report:
         "validity": rate(int(valid.sum()), len(valid)).as_dict(),
         "standard_error": error,
     }
+
+
+class Tried(NamedTuple):
+    """It is what trying again while in doubt ended in: for each instance, whether its board was believed and right."""
+
+    sampler: Sampler
+    settings: dict[str, float]
+    right: torch.Tensor
+    wrong: torch.Tensor  # believed, and wrong
+    calls: torch.Tensor
+
+
+def try_again(study: Study, most: int) -> Tried:
+    """Try each instance again while the model doubts its board, with about so many calls at most."""
+    solver = study.solver
+    sampler = solver.sampler(solver.best_rule, solver.short_try, study.wish.regime)
+    doubt, tries = doubt_of(solver, sampler), max(1, most // sampler.calls)
+    show = study.progress(f"{sampler.rule}, up to {tries} tries while in doubt: sure of")
+    numbered = replace(study.problem, number=torch.arange(len(study.problem)))
+    found = until_sure(solver, numbered, sampler, tries, doubt, study.seed, study.wish.batch, show)
+    valid, believed = (found[name].values.bool() for name in ("validity", "believed"))
+    settings = {**sampler.settings, "until sure above": doubt.sure}
+    return Tried(sampler, settings, valid & believed, believed & ~valid, found["calls_per_instance"].values)
+
+
+def within(tried: Tried, budgets: Sequence[int]) -> list[Report]:
+    """Return what was believed and right within so many calls of an instance."""
+    rows = [row_of(tried.sampler, tried.right & (tried.calls <= budget)) for budget in budgets]
+    return [{**row, "calls": n, "settings": tried.settings} for row, n in zip(rows, budgets, strict=True)]
 
 
 def named(sampler: Sampler) -> str:
