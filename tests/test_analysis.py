@@ -20,19 +20,20 @@ from scipy import stats
 from torch import Tensor
 
 from letgo import tasks
-from letgo.analysis import ANALYSES, analysis_of, lines, states, toy
+from letgo.analysis import ANALYSES, analysis_of, lines, states, toy, work
 from letgo.analysis.changes import of_rule as changes_of
 from letgo.analysis.record import Record, bins, by_bin, record
 from letgo.analysis.study import Piece, Study, Wish, run_analysis
 from letgo.cli import build_parser, main
 from letgo.config import Config
 from letgo.data.source import source_of
+from letgo.estimates import rate
 from letgo.evaluation import Doubt, evaluate
 from letgo.presets import PRESETS
 from letgo.reproduce.experiments import EXPERIMENTS
 from letgo.reproduce.measure import Session
 from letgo.reproduce.own_runs import RUNS
-from letgo.reproduce.pictures import Picture, analyze_missing, show_commitment, show_pictures
+from letgo.reproduce.pictures import Picture, analyze_missing, show_commitment, show_pictures, show_work
 from letgo.reproduce.results import Results
 from letgo.reproduce.store import Store
 from letgo.rng import Noise
@@ -109,6 +110,7 @@ def test_every_analysis_of_a_model_reports_what_it_was_run_on(
     assert main([*words, "--out", "again"]) == 0
     repeated = json.loads((here / "again" / f"{name}-sudoku-mini.json").read_text())
     for found in (again, repeated):
+        found.pop("took", None)  # seconds, too
         del found["seconds"], found["command"]
     assert again == repeated  # the same seed gives the same report
 
@@ -315,6 +317,31 @@ def test_within_a_budget_is_what_trying_again_while_in_doubt_needed(monkeypatch:
     assert [round(4 * row["validity"]["value"]) for row in rows] == within
     assert 0 in within
     assert within[-1] > 1
+
+
+def test_work_is_passes_and_seconds_of_one_try_and_of_trying_again(monkeypatch: pytest.MonkeyPatch):
+    """A call of a looped network of three turns is three passes, so a try of 20 passes has six steps."""
+    seen = study("sudoku-mini", 4, 5)
+    solver, mark = seen.solver, -0.5
+    monkeypatch.setattr(type(solver), "tuning", lambda self, name: {"steps": 4, "best": {"sure": mark}})
+    monkeypatch.setattr(solver.network, "turns", 3, raising=False)
+    report = analysis_of("work").run(seen)
+    tries = [row for row in report["rows"] if row["kind"] == "one try"]
+    assert (report["turns"], [row["steps"] for row in tries]) == (3, [n // 3 for n in work.PASSES])
+    alone = evaluate(solver, seen.problem, solver.sampler(solver.best_rule, 6))
+    assert tries[0]["validity"] == alone.validity.as_dict()
+    doubted = [row for row in report["rows"] if row["kind"] == "while in doubt"]
+    found = evaluate(solver, seen.problem, solver.sampler(solver.best_rule, 4), 1000 // 4, doubt=Doubt(mark))
+    assert [row["calls"] for row in doubted] == list(work.BUDGETS)
+    assert doubted[-1]["mean_calls"] == found.calls_per_instance.value
+    assert doubted[-1]["believed_wrong"] / 4 == found.believed_wrong.value
+    assert doubted[0]["mean_calls"] <= 5
+    assert len(report["took"]) == len(report["rows"])
+    assert all(seconds > 0 for seconds in report["took"])
+    spent = [seconds / row["mean_calls"] for seconds, row in zip(report["took"], report["rows"], strict=True)]
+    assert spent[-len(doubted) :] == pytest.approx([spent[-1]] * len(doubted))  # of so many calls, so many seconds
+    monkeypatch.undo()
+    assert {row["kind"] for row in analysis_of("work").run(seen)["rows"]} == {"one try"}  # a model without a mark
 
 
 @pytest.mark.fast
@@ -536,6 +563,33 @@ def test_commitment_times_are_pooled_over_tasks_with_every_board_counted_once(tm
     assert "| DDPM | self-correction | - | 0.88, n = 1755 | - |" in text
     assert "| 0.25 [0.00, 1.00], n = 4 | 0.75 [0.00, 1.00] by commitment |" in text
     assert show_commitment(Results(Store(tmp_path / "none")), pictures) == "Not measured yet."
+
+
+@pytest.mark.fast
+def test_cells_of_table_1_stand_beside_a_picture_pooled_over_training_seeds(tmp_path: Path):
+    def report(seed: int, right: int, **changes: object) -> dict[str, object]:
+        score = rate(right, 100).as_dict()
+        about = {"rule": "tweedie", "regime": "test", "task": "sudoku-extreme", "steps": 1000, "count": 100}
+        about |= {"settings": {}, "pass_at_k": {**score, "k": 1}, "validity": score, "data": {"sha256": "abc"}}
+        return {**about, "seed": seed, **changes}
+
+    write_json(tmp_path / "sudoku-extreme.json", [report(0, 40)])
+    write_json(tmp_path / "sudoku-extreme.s1.json", [report(1, 30)])
+    write_json(tmp_path / "sudoku-extreme-d3pm.json", [report(0, 20, rule="ancestral")])
+    row = {"kind": "one try", "rule": "tweedie", "steps": 20, "calls": 20, "mean_calls": 20.0, "settings": {}}
+    row |= {"validity": rate(1, 4).as_dict(), "standard_error": None}
+    about = {"analysis": "work", "n": 4, "seed": 0, "model": "sudoku-extreme", "turns": 1}
+    write_json(tmp_path / "analysis" / "work-sudoku-extreme.json", {**about, "rows": [row], "took": [0.0251]})
+    picture = Picture("work", ("sudoku-extreme",), file=True, beside="extreme-pass1")
+    [found] = picture.reports(Store(tmp_path))
+    beside = [(one["model"], one["name"], one["calls"], one["validity"]["value"]) for one in found["beside"]]
+    assert beside == [
+        ("sudoku-extreme", "Tweedie", 1000, 0.35), ("sudoku-extreme-d3pm", "Ancestral", 1000, 0.2),
+    ]  # fmt: skip
+    words = "| sudoku-extreme | one try | tweedie | 20 | 20 | 20 | 0.025 | 0.250 [0.046, 0.699] | - | 4 | 0 |"
+    assert words in show_work(Results(Store(tmp_path)), picture)[-1]
+    assert show_work(Results(Store(tmp_path / "none")), picture) == []
+    assert [path.name for path in picture.draw(Store(tmp_path), tmp_path)] == ["work-sudoku-extreme.png"]
 
 
 @pytest.mark.fast

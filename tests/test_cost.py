@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from letgo.analysis import ANALYSES, decay, lines
+from letgo.analysis import ANALYSES, decay, lines, work
 from letgo.cli import main
+from letgo.presets import PRESETS
 from letgo.reproduce.cost import CPU, board_cells, cost, told, training_seconds
 from letgo.reproduce.experiments import EXPERIMENTS, Experiment
 from letgo.reproduce.measure import Need
@@ -30,6 +31,7 @@ def test_the_walks_of_a_sweep_are_those_that_it_takes() -> None:
     assert ANALYSES["calls"].walks == pytest.approx(7 * sum(lines.CALLS), abs=1)  # six rules, and Tweedie ahead
     assert ANALYSES["variance"].walks == 2 * len(lines.VARIANCES)
     assert ANALYSES["ahead"].walks == len(lines.AHEAD)
+    assert ANALYSES["work"].walks == sum(work.PASSES) / PRESETS["sudoku-extreme"].sample_steps
     assert ANALYSES["decay"].walks == len(SIGMAS["em-decay"]) * len(decay.TAU_STARTS) + 1
 
 

@@ -26,8 +26,10 @@ from letgo.reproduce.paper import (
     Cell,
     Table,
 )
+from letgo.reproduce.plots import LossCurve, Plot
 from letgo.reproduce.results import Result, Results
 from letgo.reproduce.store import Store, split_seed
+from letgo.runs import write_json
 
 D3PM = TABLES["table1-d3pm"]
 TABLE8, TABLE9, TABLE11, TABLE12, TABLE13, TABLE14 = (TABLES[f"table{n}"] for n in (8, 9, 11, 12, 13, 14))
@@ -313,6 +315,23 @@ def test_table_5_pools_seeds_that_were_tuned_alike_and_names_edges(put: Any):
     assert "| sudoku | (7, 0.7), edge: sigma | 1.000 [0.992, 1.000] | 500 | 0 |" in text
 
 
+@pytest.mark.skipif(not available(), reason="no matplotlib")
+def test_a_loss_curve_has_the_logged_losses_of_its_run(tmp_path: Path):
+    run: dict[str, Any] = {
+        "seed": 0,
+        "rate": "constant",
+        "loss": [{"step": 10000, "loss": 0.3, "simple": 0.4}, {"step": 20000, "loss": 0.2}],
+    }
+    write_json(tmp_path / "training.json", {"mine": run})
+    results, curve = Results(Store(tmp_path)), LossCurve("mine")
+    assert curve.points(results) == run["loss"]
+    assert not LossCurve("another").points(results)
+    curve.draw(results, tmp_path / "loss.svg")
+    drawn = (tmp_path / "loss.svg").read_text()
+    assert results.store.digest() in drawn
+    assert all(text in drawn for text in ("mine", "seed 0, learning rate: constant", "simple"))
+
+
 @pytest.mark.slow
 def test_a_page_is_stale_when_a_result_file_changes(put: Any, tmp_path: Path):
     store, page = put("sudoku", report(1900), report(900, rule="ddpm")), tmp_path / "docs" / "results.md"
@@ -322,7 +341,7 @@ def test_a_page_is_stale_when_a_result_file_changes(put: Any, tmp_path: Path):
     if available():
         assert "assets/table1.svg" in drawn
         plot = EXPERIMENTS["table1"].plot
-        assert plot is not None
+        assert isinstance(plot, Plot)
         assert [point.value for point in plot.points(Results(store)).values()] == [0.45, 0.95]
         picture = page.parent / "assets" / "table1.svg"
         assert all(column.title in picture.read_text() for column in TABLE1.columns)

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
 from letgo.analysis import Report
 from letgo.analysis.drawing import caption, panels
 from letgo.analysis.study import Study
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 PASSES, FEW_PASSES = (20, 40, 100, 200, 400, 1000), (20, 40)  # of one try
 BUDGETS, FEW_BUDGETS = (5, 10, 25, 50, 100, 200, 500, 1000), (5, 10, 25, 50)  # calls of an instance, while in doubt
-COLOURS = ("#5b8c5a", "#1f6f8b", "#b3541e", "#8a6fb0", "#c28f2c", "#777777")
+COLOURS, MARKS = ("#5b8c5a", "#1f6f8b", "#b3541e", "#8a6fb0", "#c28f2c"), ("o", "s", "^")
 Found = TypeVar("Found")
 
 
@@ -46,7 +44,7 @@ def run(study: Study) -> Report:
             wrong = int((tried.wrong & (tried.calls <= budget)).sum())
             rows.append({**row, "kind": "while in doubt", "mean_calls": spent, "believed_wrong": wrong})
             took.append(spent * seconds / float(tried.calls.sum()))
-    return {"turns": turns, "rows": rows, "took": took, "threads": torch.get_num_threads()}
+    return {"turns": turns, "rows": rows, "took": took, "threads": solver.threads}
 
 
 def timed(study: Study, work: Callable[[], Found]) -> tuple[Found, float]:
@@ -67,8 +65,10 @@ def tell(report: Report) -> str:
 
 
 def plot(reports: list[Report]) -> Figure:
-    """Draw validity by passes and by seconds: a line for each kind of work and report, rings for rows `beside`."""
-    figure, [axes] = panels(1, 2, (3.6, 2.9), sharey=True)
+    """Draw validity by passes and by seconds: a line for each kind of work and report, marks for rows `beside`."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    figure, [axes] = panels(1, 2, (3.9, 3.7), sharey=True)
     lines = [(report, kind) for report in reports for kind in dict.fromkeys(row["kind"] for row in report["rows"])]
     colours = dict(zip(((id(report), kind) for report, kind in lines), COLOURS, strict=False))
     for report, kind in lines:
@@ -79,14 +79,21 @@ def plot(reports: list[Report]) -> Figure:
         curve(axes[1], rows, [report["took"][i] for i in here], label, colour)
     for at, (model, rows) in enumerate(beside(reports).items()):
         named = ", ".join(f"{row['name']} {row['validity']['value']:.2f}" for row in rows)
-        label, colour = f"{model}, test, {rows[0]['calls']:,} calls:\n{named}", COLOURS[-1 - at]
-        values = [row["validity"]["value"] for row in rows]
-        axes[0].plot([row["calls"] for row in rows], values, "o", mfc="none", mec=colour, ms=5, label=label)
+        label, values = (
+            f"{model}, test, {rows[0]['calls']:,} calls:\n{named}",
+            [row["validity"]["value"] for row in rows],
+        )
+        axes[0].plot(
+            [row["calls"] for row in rows], values, MARKS[at % 3], mfc="none", mec="#444444", ms=5, label=label
+        )
     for axis, text in zip(axes, ("passes through the layers, at most", "seconds an instance, on average"), strict=True):
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set_xlabel(text)
     axes[0].set_ylabel("share of valid boards")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
     caption(figure, [{key: value for key, value in report.items() if key != "steps"} for report in reports])
     return figure
 

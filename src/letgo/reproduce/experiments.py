@@ -18,8 +18,8 @@ from letgo.reproduce import paper, pictures
 from letgo.reproduce.measure import Need, Session, collect_tuning, measure_all
 from letgo.reproduce.own_runs import FIG9, FIG10
 from letgo.reproduce.paper import TABLE1, TABLE1_D3PM, TABLE7, TABLES, TRIES, Cell, Table
-from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures
-from letgo.reproduce.plots import Plot
+from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures, show_work
+from letgo.reproduce.plots import LossCurve, Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
 from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed, temperature
 from letgo.tune import together as tuned_together
@@ -35,7 +35,7 @@ class Experiment:
     title: str
     show: Callable[[Results], str]
     needs: tuple[Need, ...] = ()
-    plot: Plot | None = None
+    plot: Plot | LossCurve | None = None
     pictures: tuple[Picture, ...] = ()
 
 
@@ -367,7 +367,7 @@ def show_looped(results: Results) -> str:
             rows.append([*lead, str(r["count"]), f"{r['device']}, {r['precision']}", steps_of(r)])
     head = ["model", "regime", "rule", "sampling steps", "tries", "first try right", "answer right", "believed, wrong"]
     head += ["calls (mean, median, 95%)", "n", "measured on", "steps"]
-    return section(results, "looped", head, rows)
+    return "\n\n".join([section(results, "looped", head, rows), *show_work(results, WORK)])
 
 
 def is_looped(name: str) -> bool:
@@ -420,6 +420,7 @@ COVERED = tuple(
     for rule, model in paper.TABLE15
 )
 SUDOKU = ("sudoku-baseline", "sudoku")
+WORK = Picture("work", ("sudoku-extreme-looped", "sudoku-extreme"), file=True, quick=8, beside="extreme-pass1")
 BY_CALLS = ("sudoku", "latin", "queens", "connectivity")
 SEVERAL = tuple(
     Need("sudoku", model, "", "tweedie", 200, paper.O3_PUZZLES, paper.O3_DRAWS, kind="solutions", first=True)
@@ -501,7 +502,13 @@ EXPERIMENTS = {
         Experiment("entries", "Graphs, entry by entry", show_entries),
         Experiment("resample", "A rule of our own: resample", show_resample),
         Experiment("choice", "Choosing among tries without the rules", show_choice),
-        Experiment("looped", "Beyond the paper: a looped denoiser that doubts itself", show_looped),
+        Experiment(
+            "looped",
+            "Beyond the paper: a looped denoiser that doubts itself",
+            show_looped,
+            plot=LossCurve("sudoku-extreme-looped"),
+            pictures=(WORK,),
+        ),
         Experiment("others", "Measured beside the tables", show_others),
         Experiment("training", "How the models were trained", show_training),
     )

@@ -13,9 +13,11 @@ from letgo.analysis.study import Wish, run_analysis, write_report
 from letgo.errors import blaming
 from letgo.reproduce.measure import Session
 from letgo.reproduce.own_runs import config_of, training
-from letgo.reproduce.results import RULE_NAMES, Results, as_table, share
+from letgo.reproduce.paper import TABLE1, TABLE1_D3PM
+from letgo.reproduce.results import RULE_NAMES, Results, as_table, share, together
 from letgo.reproduce.store import Report, Store
 from letgo.runs import read_json, shipped
+from letgo.samplers import RULES
 from letgo.typed import Natural, check
 
 
@@ -43,6 +45,7 @@ class Picture:
     split: str = "valid"
     count: int | None = None  # instances, and of a quick look; None: the analysis's own
     quick: int | None = None
+    beside: str = ""  # a column of Table 1 whose cells, measured on test instances, stand beside
 
     def size(self, quick: bool) -> int:
         """Return how many instances it has if nobody asks for another number."""
@@ -62,7 +65,8 @@ class Picture:
         return {m: store.folder / "analysis" / f"{self.stem(*filter(None, [m]))}.json" for m in self.models or ("",)}
 
     def reports(self, store: Store) -> list[Report]:
-        return [report_of(file) for file in self.files(store).values() if file.is_file()]
+        more = {"beside": cells_beside(store, self.beside)} if self.beside else {}
+        return [{**report_of(file), **more} for file in self.files(store).values() if file.is_file()]
 
     def draw(self, store: Store, folder: Path) -> list[Path]:
         reports = self.reports(store)
@@ -72,6 +76,22 @@ class Picture:
 
 def report_of(file: Path) -> Report:
     return check(read_json(file), Known, f"{file} is no report of an analysis")
+
+
+def cells_beside(store: Store, column: str) -> list[Report]:
+    """Return what was measured of a column of Table 1 and its discrete reference, pooled over training seeds."""
+    cells = [cell for table in (TABLE1, TABLE1_D3PM) for cell in table.cells()]
+    cells = [cell for cell in cells if cell.column.key.removeprefix("d3pm-") == column]
+    measured = [(cell, list(found.values())) for cell in cells if (found := store.seeds(cell))]
+    return [
+        {
+            "model": cell.model,
+            "name": RULE_NAMES[cell.rule],
+            "calls": reports[0]["steps"] * RULES[cell.rule].calls,
+            "validity": together(reports, cell.column.score),
+        }
+        for cell, reports in measured
+    ]
 
 
 def show_pictures(results: Results, name: str, pictures: tuple[Picture, ...]) -> str:
@@ -100,6 +120,23 @@ def _untrained(picture: Picture, store: Store) -> list[str]:
     """Return what trains those of a picture's models that are neither shipped nor measured."""
     files, there = picture.files(store), shipped()
     return [training(model) for model in picture.models if model not in there and not files[model].is_file()]
+
+
+def show_work(results: Results, picture: Picture) -> list[str]:
+    """Show validity by the work that it takes, each model's rows in the order of their passes."""
+    rows = []
+    for report in map(results.use, picture.reports(results.store)):
+        for row, seconds in zip(report["rows"], report["took"], strict=True):
+            passes = [
+                str(row["calls"] * report["turns"]),
+                f"{row['mean_calls'] * report['turns']:.0f}",
+                f"{seconds:.3f}",
+            ]
+            lead = [report["model"], row["kind"], row["rule"], str(row["steps"]), *passes, share(row["validity"])]
+            rows.append([*lead, str(row.get("believed_wrong", "-")), str(report["n"]), str(report["seed"])])
+    head = ["model", "work", "rule", "steps of a try", "passes at most", "on average", "seconds", "valid, 95% interval"]
+    text = "By work, on validation puzzles; seconds are those of one CPU core, on average:"
+    return [text, as_table([*head, "believed, wrong", "n", "seed"], rows)] if rows else []
 
 
 # The nine tasks that Table 16 does not name: all columns of Table 1 but the graphs of 18 nodes.

@@ -10,6 +10,7 @@ from letgo.reproduce.paper import OBJECTIVES, RULES, Cell, Table
 from letgo.reproduce.results import RULE_NAMES, Result, Results
 
 COLOURS = {"baseline": "#b3541e", "self-correction": "#1f6f8b"}
+LOSS_COLOURS = {"loss": "#3b3b3b", "recovery": "#1f6f8b", "simple": "#b3541e"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,43 @@ class Plot:
                 legend.plot([], [], "o", color=COLOURS[objective], ms=4, label=f"{objective}, ours with 95% interval")
                 legend.plot([], [], "o", mfc="none", mec=COLOURS[objective], label=f"{objective}, the paper")
             legend.legend(loc="center", frameon=False, fontsize=8)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, format="svg", metadata={"Date": None, "Description": results.store.digest()})
+            plt.close(figure)
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """A LossCurve shows the losses of a run by its steps, as `training.json` has them."""
+
+    run: str
+
+    def points(self, results: Results) -> list[dict[str, Any]]:
+        return dict(results.store.read("training") or {}).get(self.run, {}).get("loss", [])
+
+    def draw(self, results: Results, path: Path) -> None:
+        """Draw a line for each loss; a digest tells a stale plot."""
+        import matplotlib
+
+        matplotlib.use("svg")
+        import matplotlib.pyplot as plt
+
+        points, about = self.points(results), results.store.read("training")[self.run]
+        style: dict[Any, Any] = {"svg.hashsalt": "letgo", "font.size": 8, "svg.fonttype": "none"}
+        with plt.rc_context(style):
+            figure, axis = plt.subplots(figsize=(4.6, 2.4), layout="constrained")
+            for name, colour in LOSS_COLOURS.items():
+                here = [point for point in points if name in point]
+                values = [point[name] for point in here]
+                axis.plot(
+                    [point["step"] / 1000 for point in here], values, "o-", ms=2.5, lw=1.2, color=colour, label=name
+                )
+            axis.set_ylim(bottom=0)
+            axis.set_xlabel(f"thousand training steps; seed {about['seed']}, learning rate: {about.get('rate', '?')}")
+            axis.set_ylabel("loss")
+            axis.set_title(self.run, fontsize=8, loc="left")
+            axis.grid(lw=0.3)
+            axis.legend(frameon=False)
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, format="svg", metadata={"Date": None, "Description": results.store.digest()})
             plt.close(figure)
