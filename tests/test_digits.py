@@ -225,6 +225,12 @@ def test_the_pool_holds_the_images_that_the_decoder_is_surest_of(mnist: Path) ->
     assert accuracy(network, chosen).n == 20
 
 
+def test_what_has_no_digits_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    """A preset has none before a run has: it cannot be timed."""
+    assert main(["bench", "train", "sudoku-mini-digits", "--device", "cpu", "--batch", "4", "--steps", "1"]) == 2
+    assert "a model of digits needs digits.safetensors" in capsys.readouterr().err
+
+
 def test_a_distorted_digit_is_the_same_ink_a_little_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.full((64, 1, 28, 28), -1.0)
     images[..., 10:18, 12:16] = 1

@@ -268,7 +268,7 @@ class DigitCodec:
         say(f"digits: {facts['source']}, those of {place}; {facts_line(facts)}")
         return {**self.options, "source": facts["source"]}, found[place]
 
-    def encode(self, symbols: Symbols) -> State:
+    def encode(self, symbols: Symbols, instance: Int[Tensor, "batch"] | None = None) -> State:
         raise LetgoError(f"a model of digits needs {TENSORS}, which lies in its run folder")
 
     def decode(self, x: State) -> Symbols:
