@@ -162,7 +162,7 @@ def test_a_looped_machine_that_starts_from_a_plain_one_answers_alike_at_every_tu
 
 
 SMALL_GRAPHS = replace(
-    PRESETS["connectivity-looped"], task_options={"size": 6}, batch=16, boards=2_000, steps=400, warmup=20,
+    PRESETS["connectivity-looped"], task_options={"size": 6}, sample_turns=None, batch=16, boards=2_000, steps=400, warmup=20,
     learning_rate=1e-2, ema=0.9, network_options={"width": 16, "time_features": 16, "turns": 3}, sample_steps=10,
 )  # fmt: skip
 
@@ -385,3 +385,11 @@ def test_what_the_first_model_leaves_unsolved_goes_on_to_the_looped_one(capsys: 
     assert alone["board"] == solution
     assert alone["belief"] > letgo.load("sudoku-extreme-looped").sure_early > -1
     assert alone["calls"] < 25 * alone["tries"]  # it stopped in the middle of a try, and asked nothing more
+
+
+def test_a_model_takes_the_turns_of_its_configuration_and_learns_with_its_own() -> None:
+    solver = letgo.load("connectivity-looped")
+    assert (solver.config.build_model().turns, solver.network.turns) == (4, 8)
+    assert solver.with_turns(5).network.turns == 5
+    with pytest.raises(LetgoError, match="sample_turns are of looped networks"):
+        letgo.train("sudoku-mini", out="nowhere", sample_turns=8)

@@ -14,7 +14,8 @@ TABLE_4 = {"steps": 2_000_000, "optimizer": "adam", "learning_rate": 1e-3, "batc
            "path": "cosine", "sample_steps": 200}  # fmt: skip
 OTHERWISE = {
     "sudoku-extreme": {"sample_steps": 1000},
-    **{f"{name}-looped": {"steps": 200_000} for name in ("sudoku", "latin", "queens", "connectivity")},
+    **{f"{name}-looped": {"steps": 200_000} for name in ("sudoku", "latin", "queens")},
+    "connectivity-looped": {"batch": 32, "steps": 20_000, "learning_rate": 2e-3, "sample_steps": 3},
     "sudoku-extreme-looped": {"steps": 200_000},
     "sudoku-extreme-consistency": {"learning_rate": 1e-4},
     "connectivity": {"batch": 64},

@@ -77,6 +77,7 @@ class Config:
     symmetries: bool = False  # train on images of an instance under the task's symmetries: all of them, or drawn ones
     sample_steps: SampleSteps = 200
     sample_rule: str | None = None  # the rule that suits the model best; None: its path's
+    sample_turns: Count | None = None  # of a looped network, a call; None: as many as in training
     weights: Literal["ema", "raw"] = "ema"  # which of them model.safetensors holds; 'raw' where validation preferred it
 
     @staticmethod
@@ -157,6 +158,11 @@ class Config:
         if hasattr(network, "path_name") and self.path_options:
             raise LetgoError(f"network '{self.network}' is for path {self.path} as it is; leave path_options out")
         return network
+
+    def for_sampling(self) -> Config:
+        """Return the configuration of the same weights in use, which may take more turns than in training."""
+        turns = {} if self.sample_turns is None else {"turns": self.sample_turns}
+        return self.changed(network_options={**self.network_options, **turns})
 
     def build_objective(self) -> Objective:
         make = choose("objective", OBJECTIVES, self.objective)

@@ -67,8 +67,11 @@ PRESETS: dict[str, Config] = {
         f"{row.name}-looped": replace(row, name=f"{row.name}-looped", **_LOOPED)
         for row in (Config("sudoku", "sudoku", symmetries=True), _LATIN, _QUEENS)
     },
+    # Graphs by 47,298 weights, in an hour of one CPU core
     "connectivity-looped": replace(
-        _GRAPHS, name="connectivity-looped", **{**_LOOPED, "network": "looped-nlm", "network_options": {}}
+        _GRAPHS, name="connectivity-looped", batch=32, learning_rate=2e-3, boards=200_000, sample_steps=3,
+        sample_turns=8,
+        **{**_LOOPED, "network": "looped-nlm", "network_options": {}, "steps": 20_000, "warmup": 200},
     ),
     # Table 1, N = 12: DDPM .80 -> .88, Tweedie .97 -> .99
     **_pair(_GRAPHS),

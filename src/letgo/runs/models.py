@@ -136,7 +136,7 @@ def load_model(model: str) -> tuple[Config, torch.nn.Module, Path]:
     if shapes is not None and shapes != {name: value.shape for name, value in weights.items()}:
         raise misfit  # before the network takes any memory
     with _faults_of(path):
-        network = config.build_model()
+        network = config.for_sampling().build_model()
     try:
         network.load_state_dict(weights)
     except RuntimeError:

@@ -41,6 +41,8 @@ def configured(preset: str | Config, **changes: Any) -> Config:
             )
     if config.objective == "cross-entropy" and config.network not in LOOPED:
         raise LetgoError(f"cross-entropy is for looped networks, and {config.name} has another; leave --objective out")
+    if config.sample_turns is not None and config.network not in LOOPED:
+        raise LetgoError(f"sample_turns are of looped networks, and {config.name} has another; leave it out")
     if (config.objective == "consistency") != (config.network == "consistency"):
         raise LetgoError(f"consistency training is for networks of its own, and {config.name} has only one of the two")
     if config.optimizer == "muon" and config.network != "transformer":
