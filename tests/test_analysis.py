@@ -565,7 +565,7 @@ def test_commitment_times_are_pooled_over_tasks_with_every_board_counted_once(tm
     assert show_commitment(Results(Store(tmp_path / "none")), pictures) == "Not measured yet."
 
 
-@pytest.mark.fast
+@pytest.mark.extras
 def test_cells_of_table_1_stand_beside_a_picture_pooled_over_training_seeds(tmp_path: Path):
     def report(seed: int, right: int, **changes: object) -> dict[str, object]:
         score = rate(right, 100).as_dict()

@@ -199,8 +199,8 @@ def test_a_looped_network_is_measured_with_its_own_objective_and_names_its_turns
     assert report["ratios"]["cross-entropy / simple, plain"] == ms["cross-entropy"] / ms["simple"]
     assert "\ncross-entropy, plain, 4 turns " in said
     assert cli.main(["bench", "sample", "connectivity-looped", *QUICK, "--out", str(out)]) == 0
-    assert [row["turns"] for row in json.loads(out.read_text())["rows"]] == [4, 4, 4]
-    assert "\nplain, fp32, 4 turns " in capsys.readouterr().out
+    assert [row["turns"] for row in json.loads(out.read_text())["rows"]] == [8, 8, 8]
+    assert "\nplain, fp32, 8 turns " in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def bench_sample(
         config, network, _ = load_model(config.name)
     else:
         torch.manual_seed(0)
-        network = config.build_model()
+        network = config.for_sampling().build_model()
     precision = Solver(config, network, device.type, precision=precision).precision
     ours = Solver(config, network, device.type, threads=threads, precision=precision)
     plain = Solver(config, network, device.type, fast=False, threads=threads)
