@@ -162,8 +162,9 @@ def test_a_looped_machine_that_starts_from_a_plain_one_answers_alike_at_every_tu
 
 
 SMALL_GRAPHS = replace(
-    PRESETS["connectivity-looped"], task_options={"size": 6}, sample_turns=None, batch=16, boards=2_000, steps=400, warmup=20,
+    PRESETS["connectivity-looped"], task_options={"size": 6}, batch=16, boards=2_000, steps=400, warmup=20,
     learning_rate=1e-2, ema=0.9, network_options={"width": 16, "time_features": 16, "turns": 3}, sample_steps=10,
+    sample_turns=None,
 )  # fmt: skip
 
 
