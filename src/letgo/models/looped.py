@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ def clue_cells(x_t: State) -> Bool[Tensor, "batch cells 1"]:
     return ((x_t == 0) | (x_t == 1)).all(-1, keepdim=True)
 
 
-class Looped(nn.Module):
+class Looped(nn.Module, ABC):
     """A Looped network answers after each of its turns; x0_hat = softmax of the last one's logits, for one-hot states.
 
     Nothing is carried from call to call: to a sampler it is an ordinary f(x_t, t).
@@ -39,9 +40,9 @@ class Looped(nn.Module):
             raise LetgoError(f"a looped network takes 1 to 1,000 turns, got {turns}")
         self.turns = turns
 
+    @abstractmethod
     def logits(self, x_t: State, t: Time, context: Tensor | None = None) -> Logits:
         """Return what the network answers after each turn."""
-        raise NotImplementedError
 
     def forward(self, x_t: State, t: Time, context: Tensor | None = None, every_turn: bool = False) -> State | Logits:
         """Return x0_hat or, for the loss, the logits of every turn."""
@@ -62,9 +63,9 @@ class Looped(nn.Module):
             weights |= head | self.deaf(weights)
         return weights
 
+    @abstractmethod
     def deaf(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what a plain network's weights lack, so that a turn does not hear what the one before found."""
-        raise NotImplementedError
 
 
 class LoopedTransformer(Looped, Transformer):
