@@ -93,4 +93,7 @@ def test_a_shell_completes_verbs_options_and_names(tmp_path: Path, capsys: pytes
     assert completed("letgo", "evaluate", "sudoku", "--rule", "twee") == ["tweedie"]
     assert completed("letgo", "complete", "run", "--coun") == ["--count"]
     assert main(["completion", "fish"]) == 0
-    assert "complete -c letgo -n __fish_use_subcommand -f -a solve" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("complete -c letgo -n __fish_use_subcommand -f -a solve")
+    for line in lines:  # fish reads on where a quote is not closed; an apostrophe in a text is \'
+        assert line.replace(r"\'", "").count("'") % 2 == 0, line

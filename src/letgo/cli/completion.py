@@ -70,7 +70,8 @@ def fish(words: dict[str, list[str]]) -> str:
     from letgo.cli.main import VERBS
 
     none = "__fish_use_subcommand"
-    lines = [f"complete -c letgo -n {none} -f -a {verb} -d '{VERBS[verb]}'" for verb in words]
+    told = {verb: VERBS[verb].replace("'", r"\'") for verb in words}
+    lines = [f"complete -c letgo -n {none} -f -a {verb} -d '{text}'" for verb, text in told.items()]
     for verb, options in words.items():
         for word in options:
             kind = f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}"
