@@ -20,12 +20,14 @@ from torch import Tensor, nn
 from letgo import __version__
 from letgo.cli import build_parser, main
 from letgo.codecs import OneHot
+from letgo.config import Config
 from letgo.errors import LetgoError
 from letgo.presets import PRESETS
 from letgo.progress import clock
 from letgo.runs import load_state, load_weights, save_weights
 from letgo.solver import Solver
 from letgo.tasks.connectivity import reachability
+from letgo.training.train import seconds_of_a_step
 from letgo.training.trainer import Trainer
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -571,16 +573,26 @@ def test_clocks_are_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"), [("1000000000", "letgo: at this speed it takes "), ("1", "the steps take about ")]
+    ("boards", "steps", "said"),
+    [
+        ("50001", "1000000000", "letgo: at this speed it takes "),
+        ("50001", "1", "the steps take about "),
+        ("100", "1000000000", "letgo: at this speed it takes "),  # the first step may take long, too
+    ],
 )
-def test_the_time_is_told_before_many_instances_are_drawn(
-    steps: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_time_is_told_before_instances_are_drawn_and_steps_taken(
+    boards: str,
+    steps: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def draw(*_: object) -> None:
         raise LetgoError("drawn")
 
     monkeypatch.setattr("letgo.training.train.training_instances", draw)
-    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--boards", "50001", "--steps", steps]
+    words = ["train", "sudoku-mini", "--out", str(tmp_path / "run"), "--boards", boards, "--steps", steps]
     assert main(words) == 2
     *_, told, drawn = capsys.readouterr().err.splitlines()
     assert (told.startswith(said), drawn) == (True, "letgo: drawn")
@@ -590,6 +602,16 @@ def test_the_time_is_told_before_many_instances_are_drawn(
     (tmp_path / "run" / "s0" / "state.pt").touch()
     assert main([*words, "--seeds", "0,1"]) == 2  # it goes on
     assert said not in capsys.readouterr().err
+
+
+def test_a_step_of_large_boards_is_timed_on_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(config: Config, *_: object, **__: object) -> None:
+        raise LetgoError(f"{config.batch} of {config.build_task().cells} cells")
+
+    monkeypatch.setattr("letgo.training.trainer.Trainer.of", taken)
+    for name, said in (("maze", "2 of 900 cells"), ("sudoku", "32 of 81 cells"), ("sudoku-mini", "8 of 16 cells")):
+        with pytest.raises(LetgoError, match=said):
+            seconds_of_a_step(PRESETS[name], 1.0)
 
 
 def test_a_run_without_a_step_compares_no_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

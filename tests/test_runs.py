@@ -38,6 +38,7 @@ from letgo.runs import (
     write_json,
 )
 from letgo.runs.models import _shapes
+from letgo.training.train import configured
 
 MINI = replace(
     PRESETS["sudoku-mini"],
@@ -225,6 +226,7 @@ def test_every_preset_survives_json_and_builds_its_objects() -> None:
     [
         ({"steps": -3}, "run: steps is -3; expected a number from 0"),
         ({"steps": "3"}, "run: steps is '3'; expected a whole number"),
+        ({"learning_rate": 0.0}, "run: learning_rate is 0.0; expected a number above 0"),
         ({"masks": "rndom"}, "run: masks is 'rndom'; expected one of random, data"),
         ({"weights": "rwa"}, "run: weights is 'rwa'; expected one of ema, raw"),
         ({"batches": 3}, "unknown field of a configuration 'batches'; did you mean batch?"),
@@ -241,7 +243,7 @@ def test_every_preset_survives_json_and_builds_its_objects() -> None:
 )
 def test_a_value_or_an_option_that_no_run_has_is_refused_in_python_too(changes: dict[str, Any], said: str) -> None:
     def build() -> None:
-        config = Config("run", "sudoku").changed(**changes)
+        config = configured(Config("run", "sudoku"), **changes)
         config.build_path()
         config.build_objective()
         config.build_model()
@@ -260,6 +262,10 @@ def test_names_that_stand_for_no_model_are_refused(tmp_path: Path) -> None:
     assert "unknown model or run folder 'nowhere'" in refusal(lambda: locate("nowhere@100"))
     assert "unknown model or run folder" in refusal(lambda: locate("." * 5000))  # longer than a file name may be
     assert "config.json is missing" in refusal(lambda: load_model(str(tmp_path)))
+    (tmp_path / "laptops").mkdir()
+    (tmp_path / "laptops" / "config.json").touch()
+    assert refusal(lambda: locate(f"{tmp_path}/laptop")).endswith(f"; did you mean {tmp_path}/laptops?")
+    assert "did you mean" not in refusal(lambda: locate(f"{tmp_path}/nowhere/laptops"))
 
 
 def test_a_preset_that_is_not_shipped_says_how_to_train_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,19 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path: Path, content: str, expect
     assert expected in fault(lambda: source_of(table_of(tmp_path / "t.csv"), tmp_path / "t.csv").split("train"))
 
 
+def test_a_dry_run_looks_at_the_table_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    few, some = tmp_path / "few.csv", tmp_path / "some.csv"
+    few.write_text("a,b\nb,a\na,b\n")
+    some.write_text("\n".join(f"{n % 5},{n // 5},x" for n in range(25)))
+    assert main(["train", "--data", str(few), "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, "2 distinct rows, too few to learn from" in said.err) == ("", True)
+    assert main(["train", "--data", str(some), "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["task_options"]["columns"] == 3
+    assert "the same in every row, so nothing to learn there: column 3 (x)" in said.err
+
+
 def test_a_row_of_another_table_is_refused_by_its_number(file: Path):
     other = Table(3, ("red", "blue"))
     message = "mine.csv, row 1, column 3 'end': 'x' was never seen in training; expected one of red, blue"

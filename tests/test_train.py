@@ -1025,6 +1025,8 @@ def test_several_seeds_and_a_problem_of_ones_own_in_python(tmp_path: Path) -> No
     assert [(run.folder, run.config.seed, run.step) for run in runs] == [
         (tmp_path / f"s{seed}", seed, 2) for seed in (3, 4)
     ]
+    with pytest.raises(LetgoError, match="seeds 3,4,3: one of them twice; each seed is a run of its own"):
+        letgo.train(MINI, tmp_path, seeds=[3, 4, 3])
     with pytest.raises(LetgoError, match="unknown field of a configuration 'weihgts'; did you mean weights"):
         letgo.train(MINI, tmp_path, weihgts=3)
 

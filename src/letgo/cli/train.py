@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from letgo.training.loop import Watch
 
 A_DAY = 86_400  # seconds
-MANY = 50_000  # instances that take more than a few seconds to draw
+MANY = 50_000  # instances or steps that are worth a forecast: it takes seconds, drawing or taking them longer
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -182,6 +182,8 @@ def run_words(args: argparse.Namespace) -> int:
         start = preset(args.preset) if args.preset else Config.for_task(tasks.get(str(args.own_task)))
     config = configured(ablated(start, args.ablation) if args.ablation else start, **changes)
     if args.dry_run:
+        if table:
+            look_at_table(args, config)
         print(json.dumps(config.as_dict(), indent=2))
         return 0
     if args.out is None:
@@ -195,18 +197,27 @@ def run_words(args: argparse.Namespace) -> int:
     return train_table(args, config)
 
 
+def look_at_table(args: argparse.Namespace, config: Config) -> None:
+    """Say what is in the table, and refuse one that nothing can be learned from."""
+    from letgo.data.source import source_of
+    from letgo.training.table import remarks
+
+    task = config.build_task()
+    for line in remarks(args.data, task):
+        args.voice.say(line)
+    source_of(task, args.data).split("train")
+
+
 def train_table(args: argparse.Namespace, config: Config) -> int:
     """Look at the table first, and report in the end what was learned of it."""
     from letgo.machine import pick_device
     from letgo.runs import write_json
     from letgo.runs.files import weights_digest
     from letgo.solver import load
-    from letgo.training.table import is_reported, remarks, report_lines, table_report
+    from letgo.training.table import is_reported, report_lines, table_report
 
-    task = config.build_task()
-    for line in remarks(args.data, task):
-        args.voice.say(line)
-    code = train(args, config)
+    look_at_table(args, config)
+    task, code = config.build_task(), train(args, config)
     folders = [args.out] if args.seeds is None else [args.out / f"s{seed}" for seed in args.seeds]
     for folder in folders if code == 0 and args.validate != 0 and rank() == 0 else ():
         if not (folder / "validation.json").exists() or is_reported(folder):
@@ -241,7 +252,7 @@ def train(args: argparse.Namespace, config: Config) -> int:
     more = {"fast": False if args.plain else None, "command": args.command_line, "say": args.voice.say}
     show, warn = Progress(f"{config.name}: step", voice=args.voice), warner(args, device)
     begun = any((folder / "state.pt").exists() for folder in [args.out, *args.out.glob("s[0-9]*")])
-    if args.data is None and device.type == "cpu" and config.boards > MANY and not begun:
+    if args.data is None and device.type == "cpu" and max(config.boards, config.steps) > MANY and not begun:
         forecast(args, config, warn)
     more["watch"] = watcher(show, warn)
     if args.log == "tensorboard" and rank() == 0:
@@ -259,7 +270,7 @@ def train(args: argparse.Namespace, config: Config) -> int:
 
 
 def forecast(args: argparse.Namespace, config: Config, warn: Callable[[float], None]) -> None:
-    """Say how long the steps will take before many instances are drawn, which is a minute's work or more."""
+    """Say how long the steps will take before instances are drawn and the first step is taken, a minute's work each."""
     from letgo.progress import MEASURE, clock
     from letgo.training.train import seconds_of_a_step
 

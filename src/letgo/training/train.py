@@ -29,6 +29,8 @@ from letgo.training.team import Team
 from letgo.training.trainer import Trainer, uses_fused_blocks
 from letgo.tune import pick_checkpoint
 
+MEASURED = 2_600  # cells of a batch by which a step is timed: 32 Sudokus
+
 
 def configured(preset: str | Config, **changes: Any) -> Config:
     """Change some fields of a preset's row; None leaves a field as it is."""
@@ -39,6 +41,8 @@ def configured(preset: str | Config, **changes: Any) -> Config:
                 f"--{name.replace('_', '-')} is for self-correction, and {config.name} has none; "
                 f"train {config.name.removesuffix('-baseline')}"
             )
+    if config.learning_rate == 0:
+        raise LetgoError(f"{config.name}: learning_rate is {config.learning_rate}; expected a number above 0")
     if config.objective == "cross-entropy" and config.network not in LOOPED:
         raise LetgoError(f"cross-entropy is for looped networks, and {config.name} has another; leave --objective out")
     if config.sample_turns is not None and config.network not in LOOPED:
@@ -72,11 +76,14 @@ def check_source(config: Config, source: Source) -> None:
 def seconds_of_a_step(config: Config, measure: float) -> float:
     """Return what a step takes on the CPU, by as many steps as that many seconds hold, of which nothing is kept.
 
-    Their batch is an eighth of the real one: a whole step may take long, and a CPU's time follows the batch.
+    Their batch is an eighth of the real one, less of large boards: a whole step may take long, and a CPU's time follows
+    the batch.
     """
     check_source(config, source_of(config.build_task()))
-    few = replace(config, batch=max(1, config.batch // 8), boards=config.batch)
-    instances = source_of(few.build_task()).training(few.boards, few.seed)
+    task = config.build_task()
+    batch = max(1, min(config.batch // 8, MEASURED // task.cells))
+    few = replace(config, batch=batch, boards=batch)
+    instances = source_of(task).training(few.boards, few.seed)
     doing("measuring a step")
     data = TrainingData.of(instances, few.masks, torch.device("cpu"), few.build_image())
     trainer, begun = Trainer.of(few, data, fast=False), time.monotonic()
@@ -125,6 +132,9 @@ def train(
     >>> letgo.train("sudoku-mini", out="runs/mini", steps=20, batch=8, boards=64, device="cpu").trained  # again
     False
     """
+    if seeds is not None and len(set(seeds)) < len(seeds):
+        listed = ",".join(map(str, seeds))
+        raise LetgoError(f"seeds {listed}: one of them twice; each seed is a run of its own")
     config, out, where = configured(preset, **changes), Path(out), pick_device(device)
     team = Team.join(where)
     if not team.leads:  # one of them writes and speaks
