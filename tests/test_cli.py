@@ -604,6 +604,17 @@ def test_the_time_is_told_before_instances_are_drawn_and_steps_taken(
     assert said not in capsys.readouterr().err
 
 
+def test_a_run_folder_beside_the_named_one_is_told_to_solve_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/laptops").mkdir(parents=True)
+    Path("runs/laptops/config.json").touch()
+    assert main(["solve", "runs/laptop", "a,b,."]) == 2
+    said = "letgo: unknown task, model or run folder 'runs/laptop'; did you mean runs/laptops?\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_step_of_large_boards_is_timed_on_few(monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(config: Config, *_: object, **__: object) -> None:
         raise LetgoError(f"{config.batch} of {config.build_task().cells} cells")

@@ -89,12 +89,14 @@ def run(args: argparse.Namespace) -> int:
 def _check_words(args: argparse.Namespace, name: str | None, puzzles: list[str]) -> None:
     """Refuse words that are no puzzles before a model is loaded."""
     from letgo.runs import shipped
+    from letgo.runs.models import runs_beside
     from letgo.tasks import TASKS
 
     if puzzles and os.path.isfile(puzzles[0]):
         raise LetgoError(f"{puzzles[0]} is a file; to solve what is in it: --file {puzzles[0]}")
     if name is None and args.model is None and puzzles and re.match(NO_PUZZLE, puzzles[0]):
-        raise unknown("task, model or run folder", puzzles[0], dict.fromkeys([*TASKS, *shipped()]))
+        known = dict.fromkeys([*TASKS, *shipped(), *runs_beside(Path(puzzles[0]))])
+        raise unknown("task, model or run folder", puzzles[0], known)
     if puzzles and args.file is not None:
         raise LetgoError("give puzzles as words or by --file, not both")
     if args.file == "" or "" in puzzles:

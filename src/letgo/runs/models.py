@@ -62,10 +62,10 @@ def locate(model: str) -> tuple[Path, int | None]:
             f"no model '{name}' is shipped with this version; train one with `letgo train {name} --out runs/{name}` "
             f"and name that folder (shipped: {listing})"
         )
-    raise unknown("model or run folder", name, [*shipped(), *_runs_beside(Path(name))], f"shipped models: {listing}")
+    raise unknown("model or run folder", name, [*shipped(), *runs_beside(Path(name))], f"shipped models: {listing}")
 
 
-def _runs_beside(path: Path) -> list[str]:
+def runs_beside(path: Path) -> list[str]:
     """Return the run folders where one of another name was looked for."""
     try:
         return [str(folder) for folder in path.parent.iterdir() if (folder / "config.json").is_file()]
