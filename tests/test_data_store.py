@@ -164,7 +164,7 @@ def test_a_graph_file_brings_its_own_size(tmp_path: Path) -> None:
 
 def test_a_csv_of_another_task_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", HEADER, ROW)
-    assert "not latin; use .npz or .txt" in fault(load_problems, path, Latin(4))
+    assert "not latin of 16 cells; use .npz or .txt" in fault(load_problems, path, Latin(4))
     assert "not latin; use .npz or .txt" in fault(save, tmp_path / "b.csv", make(Latin(4), 1, 0), Latin(4), {})
 
 

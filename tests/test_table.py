@@ -323,6 +323,7 @@ def test_parquet_has_nulls_for_blanks_and_says_where_it_is_damaged(tmp_path: Pat
     whole = (tmp_path / "t.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[:-40])
     assert "cut.parquet: not a Parquet file" in fault(read_table, tmp_path / "cut.parquet")
+    assert fault(read_table, tmp_path / "no.parquet").endswith("no.parquet: no such file; check the path")
     (tmp_path / "hurt.parquet").write_bytes(whole[:200] + bytes(200) + whole[400:])  # within the first column
     assert "hurt.parquet: damaged" in fault(read_table, tmp_path / "hurt.parquet")
 

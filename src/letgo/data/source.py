@@ -223,7 +223,10 @@ class Source:
         return problem
 
     def read_csv(self, path: FilePath) -> Problem:
-        raise LetgoError(f"{place(path)}: .csv files hold 9x9 Sudokus or mazes, not {self.task.name}; use .npz or .txt")
+        raise LetgoError(
+            f"{place(path)}: .csv files hold 9x9 Sudokus or mazes, not {self.task.name} of {self.task.cells} cells; "
+            "use .npz or .txt"
+        )
 
     def read_questions(self, path: FilePath) -> Problem:
         """Read the puzzles of a .csv alone, whatever else it holds."""

@@ -407,6 +407,8 @@ def _parquet(path: str) -> tuple[tuple[str, ...], Iterator[Texts]]:
         raise LetgoError(
             f"{place(path)} needs the parquet extra: pip install 'letgo[parquet]', or write a .csv"
         ) from None
+    with open_bytes(path):  # one that is not there, or a folder, is no damaged file
+        pass
     try:
         table = parquet.ParquetFile(path)
     except (OSError, ArrowInvalid) as fault:
