@@ -171,6 +171,15 @@ def test_sampling_is_compared_three_ways_in_one_object(capsys: pytest.CaptureFix
     assert report["weights"] == "shipped"
 
 
+def test_a_bench_says_what_it_times_also_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("letgo.progress.HOLD", 0.0)
+    monkeypatch.setattr("letgo.progress.LIVE", 0.01)
+    assert cli.main(["bench", "sample", "sudoku-mini", *QUICK]) == 0
+    assert "timing: sample sudoku-mini, on cpu\n" in capsys.readouterr().err
+
+
 def test_without_diffusers_the_rest_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,17 @@ def test_rows_depend_on_their_seed_and_place_alone() -> None:
     assert not torch.isclose(letgo.sample(pull, (6, 4, 3), steps=5, seed=3), whole).any()
 
 
+def test_the_times_between_noise_and_data_may_be_others() -> None:
+    seen: list[float] = []
+
+    def denoise(x_t: Tensor, t: Tensor) -> Tensor:
+        seen.append(round(float(t[0].mean()), 4))
+        return pull(x_t, t)
+
+    letgo.sample(denoise, (2, 4, 3), steps=4, t_max=0.6, t_min=0.2)
+    assert seen == [1, 0.6, 0.4, 0.2]
+
+
 def test_rules_with_settings_come_as_objects() -> None:
     states = some(3, 4, 2)
     exact = ExactDenoiser(states, CosinePath())
@@ -212,6 +223,7 @@ WRONG = {
     "letgo.sample(f, (2, 3, 4), rule=kernels.EulerMaruyama)": "rule is the class EulerMaruyama; give an object",
     "letgo.sample(f, (2, 3, 4), rule='em')": "give it as letgo.kernels.EulerMaruyama(sigma=0.3)",
     "letgo.sample(f, (2, 3, 4), rule='remask')": "rule 'remask' does not fit CosinePath; choose one of ddpm, ddim,",
+    "letgo.sample(f, (2, 3, 4), t_max='x')": "t_max must be more than t_min, both from 0 to 1; got t_max 'x'",
     "letgo.sample(f, (2, 3, 4), rule=3)": "rule must be a name (ddpm, ddim, tweedie,",
     "letgo.sample(f, (2, 3, 4), path=paths.CosinePath)": "path is the class CosinePath; give an object",
     "letgo.sample(f, (2, 3, 4), path='cosin')": "unknown path 'cosin'; did you mean cosine?",

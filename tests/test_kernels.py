@@ -514,6 +514,9 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
     ]
     assert Sampler("em-decay", sigma=7.0, tau_start=0.0).settings == {"sigma": 7.0, "tau_start": 0.0}
     assert Sampler().settings == {}
+    band = Sampler("resample", 5, t_max=0.5, t_min=0.2)
+    assert band.settings == {"t_max": 0.5, "t_min": 0.2}
+    assert_close(band.times(), torch.tensor([1.0, 0.5, 0.4, 0.3, 0.2, 0.0]))
 
 
 @pytest.mark.parametrize(
@@ -534,6 +537,16 @@ def test_a_sampler_knows_its_times_calls_and_settings() -> None:
         ("ddpm", {"ahead": math.nan}, "ahead must be >= 0"),
         ("confidence", {"ahead": 1.0}, "rule 'confidence' takes no ahead"),
         ("ddpm", {"soft_until": math.nan}, "soft_until is not a number"),
+        ("ddpm", {"t_max": 0.5}, "rule 'ddpm' takes no t_max and t_min; only tweedie, resample let go of the state"),
+        ("tweedie", {"t_max": 0.5, "ahead": 1.0}, "ahead counts steps of the equidistant grid"),
+        (
+            "tweedie",
+            {"t_max": 0.2, "t_min": 0.2},
+            "t_max must be more than t_min, both from 0 to 1; got t_max 0.2 and t_min 0.2",
+        ),
+        ("resample", {"t_max": math.nan}, "t_max must be more than t_min"),
+        ("resample", {"t_min": -0.5}, "t_max must be more than t_min"),
+        ("resample", {"t_max": 1.5}, "t_max must be more than t_min"),
     ],
 )
 def test_wrong_settings_are_refused_in_one_line(name: str, settings: dict[str, float], says: str) -> None:

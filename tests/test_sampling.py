@@ -24,8 +24,10 @@ from letgo.sampling import (
     Walk,
     advance,
     ahead_of,
+    band_grid,
     belief,
     check_proposal,
+    checked_grid,
     joined,
     refuse_nan,
     trajectory,
@@ -68,6 +70,24 @@ def test_the_uniform_grid_falls_evenly_from_one_to_zero(steps: int) -> None:
     assert grid[0] == 1
     assert grid[-1] == 0
     assert_close(grid, torch.tensor([1 - i / steps for i in range(steps + 1)]), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("steps", "t_max", "t_min", "times"),
+    [
+        (4, 1.0, 0.0, [1, 0.75, 0.5, 0.25, 0]),
+        (4, 0.6, 0.2, [1, 0.6, 0.4, 0.2, 0]),
+        (4, 0.6, 0.0, [1, 0.6, 0.4, 0.2, 0]),
+        (4, 1.0, 0.4, [1, 0.8, 0.6, 0.4, 0]),
+        (2, 0.6, 0.2, [1, 0.6, 0]),
+        *((1, t_max, t_min, [1, 0]) for t_max in (1.0, 0.6) for t_min in (0.0, 0.2)),
+    ],
+)
+def test_a_band_of_times_lies_between_noise_and_data(
+    steps: int, t_max: float, t_min: float, times: list[float]
+) -> None:
+    assert_close(band_grid(steps, t_max, t_min), torch.tensor(times, dtype=torch.float32))
+    checked_grid(band_grid(steps, t_max, t_min))
 
 
 @pytest.mark.parametrize("steps", [0, -1])

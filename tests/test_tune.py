@@ -188,6 +188,23 @@ def test_the_grid_has_every_pair_of_settings_the_smaller_sigma_first() -> None:
         assert pairs("em-decay", steps=steps) == [(sigma, tau) for sigma in sigmas["em-decay"] for tau in TAU_STARTS]
     assert pairs("em", sigmas=(0.5, 0.1), tau_starts=(0.2,), steps=3) == [(0.1, None), (0.5, None)]
     assert pairs("em-decay", sigmas=(9.0, 2.0), tau_starts=(0.9, 0.3)) == [(2, 0.9), (2, 0.3), (9, 0.9), (9, 0.3)]
+    bands = grid_of(solver, "tweedie", t_maxs=(1.0, 0.3), t_mins=(0.0, 0.4))
+    assert [(s.t_max, s.t_min) for s in bands] == [(1, 0), (1, 0.4), (0.3, 0)]
+    assert (grid_of(solver, "resample")[0].settings, len(grid_of(solver, "resample"))) == ({}, 12)
+
+
+def test_times_are_tuned_and_kept_with_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", str(run), "--rule", "tweedie", "--as-is", "--count", "10", "--steps", "3", "--device", "cpu"]
+    assert main([*words, "--t-maxs", "1,0.5", "--t-mins", "0.1", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [(row["t_max"], row["t_min"]) for row in table["grid"]] == [(1, 0.1), (0.5, 0.1)]
+    best = table["best"]
+    assert best["validity"] == max(row["validity"] for row in table["grid"])
+    solver = load(str(run), "cpu")
+    assert solver.tuned("tweedie") == {"t_max": best["t_max"], "t_min": best["t_min"]}
+    assert solver.sampler("tweedie", t_max=0.9).settings == {"t_max": 0.9, "t_min": 0.1}
+    assert solver.sampler("resample").settings == {}
+    assert solver.sampler("tweedie", t_max=1.0, t_min=0.0).settings == {}
 
 
 @pytest.mark.fast

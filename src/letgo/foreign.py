@@ -20,7 +20,7 @@ from letgo.paths import CosinePath, GaussianPath, Path, checked_path
 from letgo.pinning import Clues
 from letgo.rng import Noise
 from letgo.samplers import RULES, RuleKind, rule_kind
-from letgo.sampling import Denoise, trajectory, uniform_grid
+from letgo.sampling import Denoise, band_grid, trajectory
 from letgo.shapes import AnyState, State, Time
 
 Shape = tuple[int, ...]
@@ -37,6 +37,8 @@ def sample(
     seed: int = 0,
     clip: Clip | None = None,
     device: str | torch.device | None = None,
+    t_max: float = 1.0,
+    t_min: float = 0.0,
 ) -> AnyState:
     """Run Algorithm 1 with your network from noise to data, and return the last state.
 
@@ -50,6 +52,8 @@ def sample(
     values that are kept where `mask` is True; both have the shape, or 1 along some of its axes, and a mask may leave
     out the last axis. `clip` is the range of your data, for a network that does not predict x0. A row's noise depends
     on the seed and its place in the batch. States lie on `device`; without it where `known` or the network does.
+    Of the times, all but the first, 1, and the last, 0, fall evenly from t_max to t_min; Tweedie reprojection may gain
+    from others than the usual (docs/times.md).
     """
     size, clip = checked_shape(shape), checked_clip(clip)
     path = path_of(check_network("denoise", denoise), path)
@@ -60,7 +64,7 @@ def sample(
     clues = pinned(known, mask, size, kind).to(place)
     check_known(clues, clip or (denoise.clip if isinstance(denoise, Foreign) else None))
     noise = Noise.first(whole_number("seed", seed), size[0], place)
-    times = uniform_grid(whole_number("steps", steps))
+    times = band_grid(whole_number("steps", steps), t_max, t_min)
     snapshots = trajectory(in_its_shape(denoise, size), path, chosen, times, clues, noise, clip=clip)
     return deque(snapshots, maxlen=1).pop().x.view(size)
 

@@ -12,7 +12,9 @@ from letgo.discrete import Confidence, Remask, ancestral, remdm
 from letgo.errors import LetgoError, unknown, whole_number
 from letgo.kernels import EulerMaruyama, Rule, Tempered, ddim, ddpm, euler, heun, resample, tweedie
 from letgo.paths import Path
-from letgo.sampling import Grid, uniform_grid
+from letgo.sampling import Grid, band_grid
+
+BAND = ("t_max", "t_min")  # the times between which a rule that lets go of the state noises its proposals
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,16 @@ class RuleKind:
         return self.family == path.family == codec_family and (not self.one_hot or codec.one_hot)
 
     @property
+    def tuned(self) -> tuple[str, ...]:
+        """Return the settings that `letgo tune` chooses; those in `takes` have no value otherwise."""
+        return (*self.takes, *(BAND if self.forgets else ()))
+
+    @property
     def settings(self) -> list[str]:
         """Return the settings of `Sampler` that change what it does."""
         tempered = ["variance"] if self.tempers and self.noisy else []
         led = ["ahead"] if self.family == "gaussian" else []
-        return [*self.takes, *self.may_take, *tempered, *led, "soft_until"]
+        return [*self.tuned, *self.may_take, *tempered, *led, "soft_until"]
 
 
 def plain(rule: Rule, **facts: Any) -> RuleKind:
@@ -64,8 +71,8 @@ RULES: dict[str, RuleKind] = {
 
 # The settings of a `Sampler` beside its rule and steps, each with what it is where nobody says
 USUAL = {
-    "sigma": None, "tau_start": None, "sigma_ahead": None, "variance": 1.0, "ahead": 0.0, "soft_until": None,
-    "order_noise": None, "temperature": None,
+    "sigma": None, "tau_start": None, "sigma_ahead": None, "variance": 1.0, "ahead": 0.0, "t_max": 1.0, "t_min": 0.0,
+    "soft_until": None, "order_noise": None, "temperature": None,
 }  # fmt: skip
 SETTINGS = tuple(USUAL)
 BEST = ("tweedie", "confidence")  # of each family
@@ -96,6 +103,8 @@ class Sampler:
     sigma_ahead: float | None = None  # steps by which EM decay's sigma runs ahead: 1 takes that of a step's end
     variance: float = 1.0  # factor on the rule's variance (Figure 11)
     ahead: float = 0.0  # steps by which the time that the network is told runs ahead of the state's; not in the paper
+    t_max: float = 1.0  # the first proposal is noised to this time, the one before the last to t_min; not in the paper
+    t_min: float = 0.0
     soft_until: float | None = None  # t* of soft pinning; None is always hard
     order_noise: float | None = None  # chance in the order of cells instead of in their symbols
     temperature: float | None = None  # of the symbols that confidence and remask draw
@@ -127,6 +136,13 @@ class Sampler:
             raise LetgoError(f"ahead must be >= 0, got {self.ahead}")
         if self.ahead and "ahead" not in kind.settings:
             raise LetgoError(f"rule '{self.rule}' takes no ahead; only rules of Gaussian paths do")
+        if (self.t_max, self.t_min) != (1.0, 0.0):
+            if not kind.forgets:
+                takers = ", ".join(rule for rule, other in RULES.items() if other.forgets)
+                raise LetgoError(f"rule '{self.rule}' takes no t_max and t_min; only {takers} let go of the state")
+            if self.ahead:
+                raise LetgoError("ahead counts steps of the equidistant grid; leave it out, or t_max and t_min")
+            self.times()  # it refuses times that do not fall
         if self.soft_until is not None and math.isnan(self.soft_until):
             raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")
         self.build()  # what a rule refuses is refused here
@@ -137,7 +153,7 @@ class Sampler:
         return rule if self.variance == 1.0 else Tempered(rule, self.variance)
 
     def times(self) -> Grid:
-        return uniform_grid(self.steps)
+        return band_grid(self.steps, self.t_max, self.t_min)
 
     @property
     def lead(self) -> float:

@@ -82,6 +82,18 @@ def uniform_grid(steps: int, device: str | torch.device = "cpu") -> Grid:
     return torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=device).float()
 
 
+def band_grid(steps: int, t_max: float = 1.0, t_min: float = 0.0) -> Grid:
+    """Return a grid that jumps from 1 to t_max, falls evenly to t_min and jumps to 0. Not in the paper."""
+    numbers = all(isinstance(value, (int, float)) for value in (t_max, t_min))
+    if not numbers or not 0 <= t_min < t_max <= 1:
+        raise LetgoError(f"t_max must be more than t_min, both from 0 to 1; got t_max {t_max!r} and t_min {t_min!r}")
+    if (t_max, t_min) == (1, 0):
+        return uniform_grid(steps)
+    between = torch.linspace(t_max, t_min, steps + 1 - (t_max < 1) - (t_min > 0), dtype=torch.float64).tolist()
+    times = [1.0] * (t_max < 1) + between + [0.0] * (t_min > 0)
+    return torch.tensor([*times[:-1], 0.0])  # a single step takes no time between
+
+
 def checked_grid(times: Grid) -> Grid:
     """Return a custom grid, which must fall strictly from 1 to 0."""
     if len(times) < 2 or times[0] != 1 or times[-1] != 0 or not bool((times.diff() < 0).all()):

@@ -94,9 +94,9 @@ class Solver:
 
     def tuned(self, rule: str, regime: str | None = None) -> dict[str, float]:
         """Return the stored settings of a rule."""
-        takes = rule_kind(rule).takes
-        best = self.tuning(rule, regime).get("best", {}) if takes else {}
-        return {name: float(best[name]) for name in takes if best.get(name) is not None}
+        names = rule_kind(rule).tuned
+        best = self.tuning(rule, regime).get("best", {}) if names else {}
+        return {name: float(best[name]) for name in names if best.get(name) is not None}
 
     def sampler(
         self, rule: str | None = None, steps: int | None = None, regime: str | None = None, **settings: Any

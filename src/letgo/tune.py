@@ -14,7 +14,7 @@ from letgo.errors import LetgoError
 from letgo.machine import cpu_threads
 from letgo.rng import Noise
 from letgo.runs import Run
-from letgo.samplers import RULES, Sampler, rule_kind
+from letgo.samplers import BAND, RULES, USUAL, Sampler, rule_kind
 from letgo.sampling import Diverged
 from letgo.shapes import Symbols
 from letgo.solver import Progress, Solver
@@ -27,14 +27,27 @@ SIGMAS = {"em": (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35), "em-decay": (3.0, 5.0, 
 LONG_SIGMAS = {"em": (0.06, 0.1, 0.14, 0.18, 0.22, 0.26), "em-decay": (7.0, 10.0, 14.0, 20.0, 28.0)}
 LEAST_OF_EACH = 20  # right and wrong boards, to tell one kind from the other
 TAU_STARTS = (0.6, 0.7, 0.8)
+T_MAXS, T_MINS = (1.0, 0.7, 0.5, 0.3), (0.0, 0.1, 0.2)  # of rules that let go of the state; (1, 0) is the usual grid
 
 Values = tuple[float, ...]
 
 
 def grid_of(
-    solver: Solver, rule: str, sigmas: Values | None = None, tau_starts: Values | None = None, steps: int | None = None
+    solver: Solver,
+    rule: str,
+    sigmas: Values | None = None,
+    tau_starts: Values | None = None,
+    steps: int | None = None,
+    t_maxs: Values | None = None,
+    t_mins: Values | None = None,
 ) -> list[Sampler]:
-    """List the samplers to try, by default around the settings that the paper found; the smaller sigma first."""
+    """List the samplers to try, by default around the settings that the paper found; the smaller sigma first.
+
+    Of Tweedie reprojection and `resample` they are the times between which proposals are noised; the usual ones first.
+    """
+    if rule_kind(rule).forgets:
+        pairs = [(high, low) for high in t_maxs or T_MAXS for low in t_mins or T_MINS if low < high]
+        return [solver.sampler(rule, steps, t_max=high, t_min=low) for high, low in pairs]
     taus = (tau_starts or TAU_STARTS) if "tau_start" in rule_kind(rule).takes else (None,)
     sigmas = sigmas or (LONG_SIGMAS if solver.steps(steps) >= LONG else SIGMAS)[rule]
     return [solver.sampler(rule, steps, sigma=sigma, tau_start=tau) for sigma in sorted(sigmas) for tau in taus]
@@ -50,11 +63,11 @@ def tune(
 ) -> dict[str, Any]:
     """Measure the validity of every sampler in each fold; the best mean over folds wins, the first of equals."""
     check_count(problem)
-    grid = []
+    grid, names = [], BAND if rule_kind(samplers[0].rule).forgets else ("sigma", "tau_start")
     for done, sampler in enumerate(samplers, 1):
         valid = _valid(solver, problem, sampler, seed, batch, _within(progress, done - 1, len(samplers)))
         folds = [float(fold.mean()) for fold in valid.tensor_split(FOLDS)]
-        setting = {"sigma": sampler.sigma, "tau_start": sampler.tau_start}
+        setting = {name: getattr(sampler, name) for name in names}
         grid.append({**setting, "validity": round(sum(folds) / FOLDS, 4), "folds": folds})
         progress(done, len(samplers))
     return {
@@ -146,7 +159,7 @@ def together(tables: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _best(grid: list[dict[str, Any]]) -> dict[str, Any]:
     best = max(grid, key=lambda row: row["validity"])  # the first of equals: the smaller sigma
-    return {key: best[key] for key in ("sigma", "tau_start", "validity")}
+    return {key: value for key, value in best.items() if key != "folds"}
 
 
 def advice(table: dict[str, Any]) -> str:
@@ -155,9 +168,9 @@ def advice(table: dict[str, Any]) -> str:
     if not best["validity"]:
         return "no setting gave a valid board; train longer, or sample with more --steps"
     edges, options = [], []
-    for key in ("sigma", "tau_start"):
+    for key in [name for name in ("sigma", "tau_start", *BAND) if name in best]:
         values = {row[key] for row in table["grid"]}
-        if len(values) > 1 and best[key] in (min(values), max(values)):
+        if len(values) > 1 and best[key] in (min(values), max(values)) and best[key] != USUAL[key]:
             end = "least" if best[key] == min(values) else "largest"
             edges.append(f"{key} {best[key]:g} is the {end} that was tried")
             options.append(f"--{key.replace('_', '-')}s")

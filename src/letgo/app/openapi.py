@@ -22,6 +22,8 @@ def with_rules(schema: dict[str, Any]) -> dict[str, Any]:
         for setting in ("order_noise", "temperature", "sigma_ahead"):
             takers = [rule for rule, kind in RULES.items() if setting in kind.may_take]
             conditions.append(_only(setting, {"type": "number"}, takers, False))
+        forgetful = [rule for rule, kind in RULES.items() if kind.forgets]
+        conditions += [_only(f"t_{end}", {"type": "number"}, forgetful, False) for end in ("max", "min")]
         part["allOf"] = [*conditions, _only("ahead", {"not": {"const": 0}}, led, False)]
     for part in (parts["TrajectoryRequest"], parts["RaceRequest"]):
         for items in (choice.get("items", {}) for choice in part["properties"]["rules"]["anyOf"]):

@@ -46,6 +46,8 @@ class Settings(Strict):
     sigma_ahead: Annotated[float, amount(100.0, "Steps by which em-decay's sigma runs ahead of t")] | None = None
     variance: Annotated[float, amount(16.0, "Factor on the rule's variance (Figure 11)")] = 1.0
     ahead: Annotated[float, amount(100.0, "Steps by which the time that the network is told runs ahead of t")] = 0.0
+    t_max: Annotated[float, amount(1.0, "Time that the first proposal of tweedie, resample is noised to")] | None = None
+    t_min: Annotated[float, amount(1.0, "The same of the last but one; times fall evenly to it")] | None = None
     soft_until: Annotated[float, amount(1.0, "t*: soft pinning while t >= t*; by default always hard")] | None = None
     order_noise: Annotated[float, amount(16.0, "Chance in the order of cells, not in their symbols")] | None = None
     temperature: Annotated[float, amount(16.0, "Of the symbols that are drawn; 0 takes the likeliest")] | None = None

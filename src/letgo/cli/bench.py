@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 from letgo.cli import options
@@ -37,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
 
     from letgo.bench.speed import bench_sample, bench_train, summary
     from letgo.data.files import refuse_unwritable
-    from letgo.machine import pick_device
+    from letgo.machine import device_name, pick_device
     from letgo.presets import preset
+    from letgo.progress import doing
 
     refuse_unwritable(args.out)
     if args.seeds != 1 and args.what != "train":
@@ -50,29 +49,26 @@ def run(args: argparse.Namespace) -> int:
     config, device = preset(args.preset), pick_device(args.device)
     torch.set_num_threads(args.threads)
 
-    say = _teller(args)
+    args.voice.announce(f"timing: {args.what} {args.preset}, on {device_name(device)}")
     if args.what == "train":
         config = replace(config, batch=args.batch or config.batch)
-        report = bench_train(config, device, args.steps, args.repeats, args.seeds, say)
+        report = bench_train(config, device, args.steps, args.repeats, args.seeds, doing)
     else:
-        report = bench_sample(config, device, args.batch, args.steps, args.repeats, args.threads, args.precision, say)
+        report = bench_sample(config, device, args.batch, args.steps, args.repeats, args.threads, args.precision, doing)
     options.publish({**report, "command": args.command_line}, args, summary)
     return 0
 
 
 def _solve(args: argparse.Namespace) -> int:
     from letgo.bench.solve import bench_solve, puzzles_of, summary
+    from letgo.machine import device_name
+    from letgo.progress import doing
     from letgo.solver import load
 
     solver = load(args.preset, args.device, threads=args.threads, precision=args.precision)
+    args.voice.announce(f"timing: solve {args.preset}, on {device_name(solver.device)}")
     problem = puzzles_of(solver.task, args.data, args.count, args.images)
-    report = bench_solve(solver, problem, args.tries, args.steps, args.batch, args.repeats, _teller(args))
+    report = bench_solve(solver, problem, args.tries, args.steps, args.batch, args.repeats, doing)
     report["images"] = args.images
     options.publish({**report, "command": args.command_line}, args, summary)
     return 0
-
-
-def _teller(args: argparse.Namespace) -> Callable[[str], None]:
-    """Say what is being done, where somebody looks."""
-    shown = not args.quiet and (args.progress or sys.stderr.isatty())
-    return lambda text: print(text, file=sys.stderr) if shown else None

@@ -180,6 +180,10 @@ def sampler(parser: argparse.ArgumentParser) -> None:
     )
     ahead = "tell the network the time this many steps ahead of the state's (default 0)"
     parser.add_argument("--ahead", type=real(0.0), default=0.0, help=ahead)
+    band = "tweedie, resample: the time from 0 to 1 that the first proposal is noised to"
+    parser.add_argument("--t-max", type=real(0.0, 1.0), help=f"{band} (default: as tuned, else 1)")
+    band = "the same of the last proposal but one; times fall evenly from --t-max to it"
+    parser.add_argument("--t-min", type=real(0.0, 1.0), help=f"{band} (default: as tuned, else 0)")
     parser.add_argument("--soft-until", type=real(0.0, 1.0), help="t*: soft pinning while t >= t* (default: never)")
     text = "confidence, remask: the likeliest symbols, and Gumbel noise of this scale in the order of cells"
     parser.add_argument("--order-noise", type=real(0.0), help=f"{text} (default: symbols are drawn)")

@@ -1,4 +1,4 @@
-"""`letgo tune`: sigma and tau_start for a run, or one setting for several seeds of a configuration (section 4)."""
+"""`letgo tune`: the settings of a rule for a run, or one setting for several seeds of a configuration (section 4)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from letgo.solver import Solver
     from letgo.tasks import Problem
 
+GRIDS = ("sigma", "tau_start", "t_max", "t_min")  # --sigmas and so on
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, tuned as one; shipped names with --out")
-    rules = "em or em-decay; with --belief any rule (default: the model's best)"
+    rules = "em, em-decay, tweedie or resample; with --belief any rule (default: the model's best)"
     parser.add_argument("--rule", help=rules)
     options.flag(parser, "--belief", "find the self-likelihood from which on the network is sure of a board")
     parser.add_argument(
@@ -32,6 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--sigmas", type=sigmas, help="values to try, e.g. 0.05,0.1,0.2 (default: those for the rule and its steps)"
     )
     parser.add_argument("--tau-starts", type=tau_starts, help="values to try (default 0.6,0.7,0.8)")
+    parser.add_argument("--t-maxs", type=tau_starts, help="tweedie, resample: values to try (default 1,0.7,0.5,0.3)")
+    parser.add_argument("--t-mins", type=tau_starts, help="tweedie, resample: values to try (default 0,0.1,0.2)")
     options.flag(parser, "--as-is", "tune the weights that RUN has; pick no checkpoint by Euler")
     parser.add_argument(
         "--data", help="validation instances: a file, a folder with valid.csv, or hub (default: generated)"
@@ -51,12 +55,14 @@ def run(args: argparse.Namespace) -> int:
 
     if args.regime == "test":
         raise LetgoError("tuning never looks at test instances; leave --regime out")
-    if args.rule not in ("em", "em-decay") and not args.belief:
-        if args.rule is not None:
-            rule_kind(args.rule)  # a name that is none is refused by the nearest
-        raise LetgoError("tune needs --rule em or --rule em-decay, or --belief")
+    if not args.belief and (args.rule is None or not rule_kind(args.rule).tuned):
+        raise LetgoError("tune needs --rule em or --rule em-decay (or tweedie, resample), or --belief")
     if args.tau_starts is not None and args.rule == "em":
         raise LetgoError("rule 'em' keeps sigma constant and takes no --tau-starts; use em-decay")
+    known = GRIDS if args.rule is None else rule_kind(args.rule).tuned
+    for name in GRIDS:
+        if getattr(args, f"{name}s") is not None and name not in known:
+            raise LetgoError(f"rule '{args.rule}' takes no --{name.replace('_', '-')}s; leave it out")
     refuse_unwritable(args.out)
     if args.out is not None:
         return _tune_all(args)
@@ -171,7 +177,7 @@ def _tune(
         solver = build(run.network(checkpoint["step"], checkpoint["weights"]))
         show.close()
     show = Progress(f"{solver.config.name}, {args.rule}: settings", voice=args.voice)
-    samplers = grid_of(solver, args.rule, args.sigmas, args.tau_starts, args.steps)
+    samplers = grid_of(solver, args.rule, args.sigmas, args.tau_starts, args.steps, args.t_maxs, args.t_mins)
     table = tune(solver, problem, samplers, args.seed, args.batch, show)
     show.close()
     return checkpoint, table

@@ -59,6 +59,13 @@ class Setting(TypedDict):
     tau_start: NotRequired[Share | None]
 
 
+class Band(TypedDict):
+    """A Band has the times between which a rule that lets go of the state noises its proposals."""
+
+    t_max: Share
+    t_min: Share
+
+
 class Belief(TypedDict):
     """A Belief says from where on a board is believed: after a try, and on the way, by the next proposal."""
 
@@ -79,7 +86,7 @@ class Validation(TypedDict, total=False):
 class Tuning(TypedDict):
     """Tuning is what is read of a table of `letgo tune`."""
 
-    best: Setting | Belief
+    best: Setting | Band | Belief
     steps: NotRequired[Count]
 
 

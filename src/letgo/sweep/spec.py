@@ -47,6 +47,8 @@ class Evaluate(TypedDict, total=False):
     sigma_ahead: Positive
     variance: Positive
     ahead: Positive
+    t_max: Share
+    t_min: Share
     soft_until: Share
     order_noise: Positive
     temperature: Positive

@@ -44,9 +44,9 @@ function fillSettings(i, side, { rules, tuned, tuned_steps }, steps, onChange, o
     const inputs = Object.entries(SETTINGS).filter(([name]) => taken.includes(name)).map(([name, { label, min, max, step }]) => {
       const input = make("input", { type: "number", min, max, step, inputMode: "decimal", id: `${name}-${i}` });
       const usual = {
-        variance: "1", ahead: "0", sigma_ahead: "0", soft_until: "never", order_noise: "symbols are drawn", temperature: "0.5",
+        variance: "1", ahead: "0", t_max: "1", t_min: "0", sigma_ahead: "0", soft_until: "never", order_noise: "symbols are drawn", temperature: "0.5",
       };
-      input.placeholder = usual[name] ?? tuned[side.rule]?.[name] ?? "needed";
+      input.placeholder = tuned[side.rule]?.[name] ?? usual[name] ?? "needed";
       input.addEventListener("change", () => {
         try { withinBounds(input); } catch (error) { return onWrong(error.message); }
         onChange(i, name, input.value === "" ? undefined : Number(input.value));

@@ -20,6 +20,8 @@ export const SETTINGS = {
   sigma_ahead: { label: "sigma ahead", min: 0, max: 100, step: "any" },
   variance: { label: "variance ×", min: 0, max: 16, step: "any" },
   ahead: { label: "steps ahead", min: 0, max: 100, step: "any" },
+  t_max: { label: "t max", min: 0, max: 1, step: "any" },
+  t_min: { label: "t min", min: 0, max: 1, step: "any" },
   soft_until: { label: "soft until t*", min: 0, max: 1, step: "any" },
   order_noise: { label: "order noise", min: 0, max: 16, step: "any" },
   temperature: { label: "temperature", min: 0, max: 16, step: "any" },
