@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from letgo.analysis import ANALYSES, decay, lines, work
+from letgo.analysis import ANALYSES, fields, lines, work
 from letgo.cli import main
 from letgo.presets import PRESETS
 from letgo.reproduce.cost import CPU, board_cells, cost, told, training_seconds
@@ -32,7 +32,8 @@ def test_the_walks_of_a_sweep_are_those_that_it_takes() -> None:
     assert ANALYSES["variance"].walks == 2 * len(lines.VARIANCES)
     assert ANALYSES["ahead"].walks == len(lines.AHEAD)
     assert ANALYSES["work"].walks == sum(work.PASSES) / PRESETS["sudoku-extreme"].sample_steps
-    assert ANALYSES["decay"].walks == len(SIGMAS["em-decay"]) * len(decay.TAU_STARTS) + 1
+    assert ANALYSES["decay"].walks == len(SIGMAS["em-decay"]) * len(fields.TAU_STARTS) + 1
+    assert ANALYSES["times"].walks == sum(low < high for high in fields.T_MAXS for low in fields.T_MINS)
 
 
 def test_the_list_names_everything_with_its_cost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -368,6 +368,17 @@ def test_resample_stands_beside_the_rules_of_the_same_regime_and_in_no_table(put
     assert "1.000 [0.996" not in shown(store, "table1")
 
 
+def test_other_times_stand_beside_the_usual_ones_and_in_no_table(put: Any):
+    band = report(1990, rule="resample", settings={"t_max": 0.1})
+    doubting = report(1000, rule="resample", settings={"t_max": 0.5, "t_min": 0.2, "sure_early": -1.0})
+    decay = report(1900, rule="em-decay", settings={"sigma": 7.0, "tau_start": 0.7})
+    store = put("sudoku", report(1944, rule="resample"), report(1000), report(900, steps=9), band, doubting, decay)
+    (row,) = [line for line in shown(store, "times").splitlines() if line.startswith("| sudoku")]
+    ours, usual = "0.995 [0.991, 0.997] | 0.995 [0.991, 0.997]", "0.972 [0.964, 0.978] | 0.950 [0.940, 0.959]"
+    assert row == f"| sudoku | 21 | resample | 200 | 0.1 to 0 | {ours} | {usual} | 2000 | 0 |"
+    assert "0.995" not in shown(store, "resample")
+
+
 def test_resample_is_pooled_over_training_seeds_and_others_say_where_they_are_of_fewer(put: Any):
     put("sudoku.s1", report(400, 1000, rule="resample", seed=1), report(200, 1000, rule="em-decay", seed=1))
     store = put("sudoku", report(600, 1000, rule="resample"), report(100, 1000, rule="em-decay"),

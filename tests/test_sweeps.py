@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import letgo
-from letgo.analysis import curves, decay, lines, sweep, trajectory
+from letgo.analysis import curves, fields, lines, sweep, trajectory
 from letgo.analysis.study import Study, Wish
 from letgo.data.source import source_of
 from letgo.evaluation import evaluate
@@ -57,10 +57,23 @@ def test_of_200_steps_the_counts_are_table_10s_and_a_call_is_a_call() -> None:
 
 
 def test_the_field_of_em_decay_is_the_grid_of_tune() -> None:
-    found = decay.run(study(count=3, quick=True))
+    found = fields.decay.run(study(count=3, quick=True))
     settings = {(row["settings"]["sigma"], row["settings"]["tau_start"]) for row in found["rows"]}
     assert settings == {(s, t) for s in (3.0, 5.0, 7.0, 10.0, 14.0) for t in (0.6, 0.7, 0.8)}
     assert found["tweedie"]["n"] == 3
+
+
+def test_the_field_of_times_has_the_usual_grid_and_every_pair_that_falls() -> None:
+    part = study(count=6, quick=True)
+    found = fields.times.run(part)["rows"]
+    pairs = [(row["settings"].get("t_max", 1.0), row["settings"].get("t_min", 0.0)) for row in found]
+    assert pairs == [(t, s) for t in (1, 0.5, 0.2, 0.1) for s in (0, 0.02, 0.1) if s < t]
+    usual, last = found[0], found[-1]
+    assert usual["validity"] == evaluate(part.solver, part.problem, Sampler("tweedie", 8)).validity.as_dict()
+    assert last["settings"] == {"t_max": 0.1, "t_min": 0.02}
+    sampler = Sampler("tweedie", 8, t_max=0.1, t_min=0.02)
+    assert last["validity"] == evaluate(part.solver, part.problem, sampler).validity.as_dict()
+    assert fields.by_times(study("sudoku-extreme-looped", quick=True))[0].rule == "resample"
 
 
 def test_a_setting_that_diverges_is_a_setting_without_valid_boards(monkeypatch: pytest.MonkeyPatch) -> None:

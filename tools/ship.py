@@ -97,7 +97,8 @@ def differs(key: str, config: Config, usual: Config) -> bool:
 def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, Any]:
     """All lines that made a model; and the one line that was seen to reach its figures, if there is one.
 
-    It was seen either as the only line that made it, or, where the run was cut and resumed, as that of further seeds.
+    It was seen when it was run again, or as the only line that made it, or, where the run was cut and resumed, as that
+    of further seeds.
     """
     runs = read_json(RESULTS / "training.json")
     made = list(commands) or runs.get(name, {}).get("commands", [f"letgo train {name} --out runs/{name}"])
@@ -107,7 +108,9 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
     line = " ".join([f"letgo train {name} --out runs/{name}", *data, *flags])
     further = {key: run for key, run in runs.items() if key.startswith(f"{name}.s")}
     same = [key for key, run in further.items() if len(run["commands"]) == 1 and run["steps"] == config.steps]
-    if len(made) == 1 and "--init" not in made[0]:
+    if "again" in runs.get(name, {}):  # it was run once more, and measured
+        line, seen = (runs[name]["again"][key] for key in ("command", "seen"))
+    elif len(made) == 1 and "--init" not in made[0]:
         instances = "with instances drawn anew from the same seed" if drawn else "on that data (docs/assets.md)"
         seen = f"the one line that made it, {instances}"
     elif same and len(same) == len(further):
@@ -119,12 +122,14 @@ def again(name: str, config: Config, commands: Sequence[str] = ()) -> dict[str, 
     return {"commands": made, "again": line, "again_seen": seen, "made_note": note}
 
 
-def figures(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def figures(reports: list[dict[str, Any]], own: str | None = None) -> list[dict[str, Any]]:
     """What DDPM and Tweedie reprojection score where the model was measured first, with its command.
 
-    A model that was measured with neither has the figures of its own rules.
+    A model that was measured with neither has the figures of its own rules, one whose configuration names its rule
+    those of that one.
     """
-    plain = [r for r in reports if r["rule"] in ("ddpm", "tweedie") and not r["settings"]] or reports
+    rules = ("ddpm", "tweedie") if own is None else (own,)
+    plain = [r for r in reports if r["rule"] in rules and (own or not r["settings"])] or reports
     first = [r for r in plain if (r["regime"], r["steps"]) == (plain[0]["regime"], plain[0]["steps"])]
     chosen = {r["rule"]: r for r in reversed(first)}  # of several the first
     facts, scores = ("rule", "regime", "steps", "command"), ("value", "low", "high", "n")
@@ -135,7 +140,8 @@ def rewrite_cards() -> None:
     """Bring every card up to date with results/: figures, and the lines that train a model."""
     for path in sorted(SHIPPED.glob("*/card.json")):
         card, config = read_json(path), Config.from_dict(read_json(path.with_name("config.json")))
-        card |= again(card["name"], config) | {"figures": figures(Store(RESULTS).reports(card["name"]))}
+        reports = Store(RESULTS).reports(card["name"])
+        card |= again(card["name"], config) | {"figures": figures(reports, config.sample_rule)}
         write_json(path, card)
         write_atomically(path.with_name("README.md"), card_text(card, config, card["name"]))
 
@@ -281,7 +287,7 @@ def main() -> None:
         "sha256": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
         "generation_rule": best_from_nothing(folder, reports),
         "limits": options.limit,
-        "figures": figures(reports),
+        "figures": figures(reports, config.sample_rule),
         **again(options.name, config, options.command),
     }
     write_json(folder / "card.json", card)

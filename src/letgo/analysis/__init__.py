@@ -2,7 +2,7 @@
 
 An analysis has three functions: `run(study)` measures and returns plain values, `plot(reports)` draws one or several
 of such reports, `tell(report)` says in a few lines what was found. They are those of the module of its name, or of an
-object in `lines`. Nothing here imports torch.
+object in `lines` or `fields`. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Analysis:
     quick: int = 16  # instances of a quick look
     walks: float = 2.0  # times that an instance goes through the model's own steps
     needs_model: bool = True
-    of_lines: bool = False
+    home: str | None = None  # the module of which it is an object
 
     @property
     def module(self) -> Any:
         """Return what has run, plot and tell."""
-        if self.of_lines:
-            return getattr(import_module("letgo.analysis.lines"), self.name)
+        if self.home is not None:
+            return getattr(import_module(f"letgo.analysis.{self.home}"), self.name)
         return import_module(f"letgo.analysis.{self.name.replace('-', '_')}")
 
     def run(self, study: Study) -> Report:
@@ -99,7 +99,7 @@ ANALYSES: dict[str, Analysis] = {
             "steps",
             "validity by the number of sampling steps",
             "App. M, Table 10",
-            of_lines=True,
+            home="lines",
             count=999,
             walks=88.75,
         ),
@@ -107,7 +107,7 @@ ANALYSES: dict[str, Analysis] = {
             "calls",
             "validity by calls of the network, of every rule that has nothing to tune",
             "ours",
-            of_lines=True,
+            home="lines",
             walks=311.0,
         ),
         Analysis(
@@ -118,12 +118,12 @@ ANALYSES: dict[str, Analysis] = {
             quick=8,
             walks=1.76,
         ),
-        Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", of_lines=True, walks=22.0),
+        Analysis("variance", "validity by a factor on the variance of each step", "Fig. 11", home="lines", walks=22.0),
         Analysis(
             "ahead",
             "validity under Tweedie reprojection by how many steps ahead the network is told the time",
             "ours",
-            of_lines=True,
+            home="lines",
             walks=10.0,
         ),
         Analysis(
@@ -146,7 +146,16 @@ ANALYSES: dict[str, Analysis] = {
             "ours",
             walks=5.0,
         ),
-        Analysis("decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", walks=26.0),
+        Analysis(
+            "decay", "validity of EM decay by sigma and tau_start", "App. F.3, Table 5", home="fields", walks=26.0
+        ),
+        Analysis(
+            "times",
+            "validity of Tweedie reprojection or resample by the times between which proposals are noised",
+            "ours",
+            home="fields",
+            walks=29.0,
+        ),
         Analysis("curves", "validity of a run's kept checkpoints", "Figs. 9 and 10", walks=6.0),  # of three of them
     )
 }

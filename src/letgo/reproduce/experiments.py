@@ -22,6 +22,7 @@ from letgo.reproduce.pictures import Picture, analyze_missing, show_pictures, sh
 from letgo.reproduce.plots import LossCurve, Plot
 from letgo.reproduce.results import MARGIN, RULE_NAMES, Result, Results, as_table, share, signed, steps_span, together
 from letgo.reproduce.store import Report, Store, fits, sampler, size, split_seed, temperature
+from letgo.samplers import BAND
 from letgo.tune import together as tuned_together
 
 Seeds = dict[int, Report]  # one rule's reports by training seed
@@ -338,6 +339,24 @@ def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
     return text if same else f"{text} (seed {', '.join(map(str, both))}; n = {rate['n']})"
 
 
+def show_times(results: Results) -> str:
+    """Show samplers between other times beside the same ones on the usual grid, and EM decay; then the pictures."""
+    rows = []
+    for name in sorted(results.store.models(), key=place):
+        reports = [r for r in results.store.reports(name) if not {"sure", "sure_early"} & {*r.get("settings", {})}]
+        for r in map(results.use, [r for r in reports if {*BAND} & {*r.get("settings", {})}]):
+            rest = {key: value for key, value in r["settings"].items() if key not in BAND}
+            alike = [o for o in reports if (o["regime"], o["steps"]) == (r["regime"], r["steps"])]
+            usual = [o for o in alike if (o["rule"], o["settings"]) == (r["rule"], rest)]
+            decay = [o for o in alike if o["rule"] == "em-decay" and not sampler(o)]
+            beside = [share(results.use(max(some, key=size))["validity"]) if some else "-" for some in (usual, decay)]
+            times = f"{r['settings'].get('t_max', 1):g} to {r['settings'].get('t_min', 0):g}"
+            found = [share(r["validity"]), share(r["uniqueness"]), *beside]
+            rows.append([name, r["regime"], r["rule"], str(r["steps"]), times, *found, str(r["count"]), str(r["seed"])])
+    head = ["model", "regime", "rule", "steps", "times", "valid", "of these different", "times 1 to 0", "EM decay", "n"]
+    return "\n\n".join([section(results, "times", [*head, "seed"], rows), show_pictures(results, "", TIMES)])
+
+
 def show_choice(results: Results) -> str:
     """Show the try of k with the highest self-likelihood, between pass@1 and pass@k."""
     rows = []
@@ -363,7 +382,18 @@ def show_looped(results: Results) -> str:
             wrong = "-" if sure is None else f"{round(r['believed_wrong']['value'] * r['count'])} of {r['count']}"
             first = share(r["validity"] if sure is None else r["first_try"], 4)
             spent = f"{calls['value']:.0f}, {calls['median']:.0f}, {calls['p95']:.0f}"
-            lead = [name, r["regime"], r["rule"], str(r["steps"]), tries, first, share(r["validity"], 4), wrong, spent]
+            band = f", t {marks.get('t_max', 1):g} to {marks.get('t_min', 0):g}" if {*BAND} & {*marks} else ""
+            lead = [
+                name,
+                r["regime"],
+                r["rule"] + band,
+                str(r["steps"]),
+                tries,
+                first,
+                share(r["validity"], 4),
+                wrong,
+                spent,
+            ]
             rows.append([*lead, str(r["count"]), f"{r['device']}, {r['precision']}", steps_of(r)])
     head = ["model", "regime", "rule", "sampling steps", "tries", "first try right", "answer right", "believed, wrong"]
     head += ["calls (mean, median, 95%)", "n", "measured on", "steps"]
@@ -421,6 +451,13 @@ COVERED = tuple(
 )
 SUDOKU = ("sudoku-baseline", "sudoku")
 WORK = Picture("work", ("sudoku-extreme-looped", "sudoku-extreme"), file=True, quick=8, beside="extreme-pass1")
+TIMES = (
+    Picture("times", ("queens-baseline", "queens"), "gen"),
+    Picture("times", ("latin-baseline", "latin"), "gen"),
+    Picture("times", SUDOKU, "hard"),
+    Picture("times", SUDOKU),
+    Picture("times", ("sudoku-extreme-looped",), steps=100, file=True, count=300),
+)
 BY_CALLS = ("sudoku", "latin", "queens", "connectivity")
 SEVERAL = tuple(
     Need("sudoku", model, "", "tweedie", 200, paper.O3_PUZZLES, paper.O3_DRAWS, kind="solutions", first=True)
@@ -488,6 +525,7 @@ EXPERIMENTS = {
             Picture("ahead", SUDOKU, "hard"),
             Picture("ahead", SUDOKU),
         ),
+        Experiment("times", "Beyond the paper: the times between noise and data", show_times, pictures=TIMES),
         figure(
             "gain",
             "Beyond the paper: whether a blurred proposal grows into a board",
