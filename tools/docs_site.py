@@ -42,6 +42,7 @@ NAVIGATION = {  # pages of docs/ that stand nowhere here come last
         "docs/ablations",
         "docs/analysis",
         "docs/knife-edge",
+        "docs/times",
         "docs/performance",
         "docs/robustness",
     ],

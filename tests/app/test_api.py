@@ -129,6 +129,16 @@ def test_a_trajectory_shows_both_rules_step_by_step(client):
     assert told[-1] == ("done", {})
 
 
+def test_proposals_are_noised_between_the_times_that_are_asked_for(client):
+    told = trajectory(client, rules=["tweedie", {"rule": "resample", "t_max": 0.6, "t_min": 0.2}], steps=4, seed=3)
+    assert told[0][1]["rules"][1] == {"rule": "resample", "settings": {"t_max": 0.6, "t_min": 0.2}}
+    times = [[data["t"] for name, data in told if name == "frame" and data["side"] == side] for side in (0, 1)]
+    assert times == [pytest.approx([0.75, 0.5, 0.25, 0]), pytest.approx([0.6, 0.4, 0.2, 0])]
+    asked = {"model": "sudoku-mini", "puzzle": PUZZLES[0], "rule": "tweedie", "t_max": 0.2, "t_min": 0.5}
+    refused = client.post("/api/solve", json=asked)
+    assert (refused.status_code, "t_max must be more than t_min" in refused.json()["detail"]) == (422, True)
+
+
 def test_frames_hold_what_the_library_computes(client):
     """The batch width differs from the library's trajectory of one board, so early steps are compared."""
     import letgo

@@ -170,6 +170,10 @@ def test_a_model_offers_the_rules_that_fit_it(page):
     choose_mini(page)
     rules = page.locator("#rule-0 option")
     assert "resample" in [rule.get_attribute("value") for rule in rules.all()]
+    page.select_option("#rule-0", "ddpm")
+    assert page.locator("#t_max-0").count() == 0  # DDPM keeps the state
+    page.select_option("#rule-0", "tweedie")
+    assert [page.get_attribute(f"#t_{end}-0", "placeholder") for end in ("max", "min")] == ["1", "0"]
     page.select_option("#model", page.locator("#model option[value*='small-sudoku-d3pm']").get_attribute("value"))
     assert [rule.get_attribute("value") for rule in rules.all()] == ["ancestral", "confidence", "remask", "remdm"]
     assert [page.input_value(f"#rule-{side}") for side in (0, 1)] == ["ancestral", "confidence"]
