@@ -33,7 +33,7 @@ from letgo.reproduce.measure import KINDS
 from letgo.reproduce.store import Store
 from letgo.runs import Run, load_state, load_weights, locked, read_json, save_weights, write_json
 from letgo.runs.files import weights_digest
-from letgo.samplers import fitting
+from letgo.samplers import USUAL, fitting
 from letgo.solver import load
 
 ROOT = Path(__file__).parent.parent
@@ -142,6 +142,7 @@ def rewrite_cards() -> None:
         card, config = read_json(path), Config.from_dict(read_json(path.with_name("config.json")))
         reports = Store(RESULTS).reports(card["name"])
         card |= again(card["name"], config) | {"figures": figures(reports, config.sample_rule)}
+        card["generation_rule"] = best_from_nothing(path.parent, reports)
         write_json(path, card)
         write_atomically(path.with_name("README.md"), card_text(card, config, card["name"]))
 
@@ -176,9 +177,14 @@ def best_from_nothing(folder: Path, reports: list[dict[str, Any]]) -> str:
     drawn = {
         r["rule"]: r["validity"]["value"]
         for r in reports
-        if (r["regime"], r["steps"], r["settings"]) == (where, steps, solver.tuned(r["rule"], where))
+        if (r["regime"], r["steps"], r["settings"]) == (where, steps, unusual(solver.tuned(r["rule"], where)))
     }
     return max(drawn, key=drawn.__getitem__, default=fitting(solver.path, solver.codec)[0])
+
+
+def unusual(settings: dict[str, float]) -> dict[str, float]:
+    """What reports name of settings."""
+    return {name: value for name, value in settings.items() if value != USUAL[name]}
 
 
 def training_record(config: Config, state: dict[str, Any], log: list[dict[str, Any]], **said: Any) -> dict[str, Any]:

@@ -224,7 +224,9 @@ def warn_of_other_steps(
     solver: Solver, rule: str, steps: int, args: argparse.Namespace, regime: str | None = None
 ) -> None:
     """Warn of tuned settings at other steps than they were tuned with: EM decay diverges with far fewer."""
-    tuned = solver.tuning(rule, regime).get("steps")
+    from letgo.samplers import rule_kind
+
+    tuned = solver.tuning(rule, regime).get("steps") if rule_kind(rule).takes else None
     if tuned not in (None, steps) and args.sigma is None and not args.quiet:
         print(f"letgo: {rule} was tuned for {tuned} steps, not for {steps}; give --sigma for these", file=sys.stderr)
 

@@ -354,7 +354,23 @@ def show_times(results: Results) -> str:
             found = [share(r["validity"]), share(r["uniqueness"]), *beside]
             rows.append([name, r["regime"], r["rule"], str(r["steps"]), times, *found, str(r["count"]), str(r["seed"])])
     head = ["model", "regime", "rule", "steps", "times", "valid", "of these different", "times 1 to 0", "EM decay", "n"]
-    return "\n\n".join([section(results, "times", [*head, "seed"], rows), show_pictures(results, "", TIMES)])
+    measured = section(results, "times", [*head, "seed"], rows)
+    return "\n\n".join([measured, *_chosen_times(results), show_pictures(results, "", TIMES)])
+
+
+def _chosen_times(results: Results) -> list[str]:
+    """Show what `letgo tune` chose among other times, on validation instances."""
+    rows = []
+    for r in results.store.reports("tune"):
+        if "t_max" in r["best"]:
+            results.use(r)
+            tried = {(row["t_max"], row["t_min"]): f"{row['validity']:.3f}" for row in r["grid"]}
+            best = r["best"]["t_max"], r["best"]["t_min"]
+            lead = [r["model"], r["regime"], r["rule"], str(r["steps"]), f"{best[0]:g} to {best[1]:g}", tried[best]]
+            rows.append([*lead, tried.get((1.0, 0.0), "-"), str(len(tried)), str(r["count"])])
+    head = ["model", "regime", "rule", "steps", "times", "valid", "times 1 to 0", "settings tried", "n"]
+    told = "Chosen on validation instances; the interval of the best of several leans high, so none is given:"
+    return [told, as_table(head, rows)] if rows else []
 
 
 def show_choice(results: Results) -> str:
