@@ -303,7 +303,7 @@ def test_within_a_budget_is_what_trying_again_while_in_doubt_needed(monkeypatch:
     seen = study("sudoku-mini", 4, 5)
     assert lines.while_in_doubt(seen) == []  # a model without a mark
     mark, solver, problem = -0.5, seen.solver, seen.problem
-    monkeypatch.setattr(type(solver), "tuning", lambda self, name: {"steps": 4, "best": {"sure": mark}})
+    monkeypatch.setattr(type(solver), "tuning", lambda self, name, regime=None: {"steps": 4, "best": {"sure": mark}})
     rows = lines.while_in_doubt(seen)
     assert [row["calls"] for row in rows] == [1, 2, 5, 12, 25, 50, 125]
     assert all(row["settings"]["until sure above"] == mark for row in rows)
@@ -323,7 +323,7 @@ def test_work_is_passes_and_seconds_of_one_try_and_of_trying_again(monkeypatch: 
     """A call of a looped network of three turns is three passes, so a try of 20 passes has six steps."""
     seen = study("sudoku-mini", 4, 5)
     solver, mark = seen.solver, -0.5
-    monkeypatch.setattr(type(solver), "tuning", lambda self, name: {"steps": 4, "best": {"sure": mark}})
+    monkeypatch.setattr(type(solver), "tuning", lambda self, name, regime=None: {"steps": 4, "best": {"sure": mark}})
     monkeypatch.setattr(solver.network, "turns", 3, raising=False)
     report = analysis_of("work").run(seen)
     tries = [row for row in report["rows"] if row["kind"] == "one try"]

@@ -311,7 +311,9 @@ def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeyp
                 before = board
             best, tried = max(best, (belief, bool(solver.task.validate(board, one)))), tried + 1
         columns.append((tried, calls, best[0] > mark, best[1]))
-    monkeypatch.setattr(Solver, "tuning", lambda self, rule: {"best": {"sure": -9.0, "sure_early": mark}, "steps": 8})
+    monkeypatch.setattr(
+        Solver, "tuning", lambda self, rule, regime=None: {"best": {"sure": -9.0, "sure_early": mark}, "steps": 8}
+    )
     assert len({tried for tried, *_ in columns}) > 1
     assert min(calls for _, calls, *_ in columns) < 8
     numbered, names = replace(problem, number=number), ("tries_per_instance", "calls_per_instance", "believed")
@@ -347,7 +349,7 @@ def test_what_a_network_answers_where_a_clue_is_changes_no_board(monkeypatch: py
 def test_only_rules_that_let_go_of_the_state_are_doubted_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     solver, marks = load("sudoku-mini", "cpu"), {"sure": -0.1, "sure_early": -0.01}
     assert solver.mark(solver.sampler("tweedie")) == (None, False)
-    monkeypatch.setattr(Solver, "tuning", lambda self, rule: {"best": marks})
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule, regime=None: {"best": marks})
     assert solver.mark(solver.sampler("tweedie")) == solver.mark(solver.sampler("resample")) == (-0.01, True)
     for sampler, whole in ((solver.sampler("ddpm"), False), (solver.sampler("tweedie", 1), False),
                            (solver.sampler("tweedie"), True)):  # fmt: skip
@@ -359,7 +361,7 @@ def test_only_rules_that_let_go_of_the_state_are_doubted_on_the_way(monkeypatch:
 @pytest.mark.fast
 def test_tries_are_short_where_the_model_has_a_mark_of_either_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     solver, table = load("sudoku-mini", "cpu"), {}
-    monkeypatch.setattr(Solver, "tuning", lambda self, rule: table)
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule, regime=None: table)
     assert (solver.short_try, solver.steps_of_tries(None, 9)) == (None, 50)
     for marks in ({"sure": -0.1}, {"sure": None, "sure_early": -0.1}):
         table |= {"best": marks, "steps": 7}
