@@ -194,7 +194,8 @@ def _model_that_takes_over(args: argparse.Namespace, solver: Solver) -> str | No
     chosen = (
         args.model or args.no_verify or args.rule_given or args.steps or args.tries == 1 or args.precision != "auto"
     )
-    return None if chosen or options.settings(args) != USUAL else solver.card.get("then")
+    unusual = any(value not in (None, USUAL[name]) for name, value in options.settings(args).items())
+    return None if chosen or unusual else solver.card.get("then")
 
 
 def _taken_over(args: argparse.Namespace, solver: Solver, problem: Problem, answers: list[Answer]) -> list[Answer]:
