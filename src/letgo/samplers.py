@@ -141,7 +141,9 @@ class Sampler:
                 takers = ", ".join(rule for rule, other in RULES.items() if other.forgets)
                 raise LetgoError(f"rule '{self.rule}' takes no t_max and t_min; only {takers} let go of the state")
             if self.ahead:
-                raise LetgoError("ahead counts steps of the equidistant grid; leave it out, or t_max and t_min")
+                raise LetgoError(
+                    "ahead counts steps of the equidistant grid; leave it out, or take t_max 1 and t_min 0"
+                )
             self.times()  # it refuses times that do not fall
         if self.soft_until is not None and math.isnan(self.soft_until):
             raise LetgoError("soft_until is not a number; give a time from 0 to 1, or leave it out")

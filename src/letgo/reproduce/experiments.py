@@ -339,6 +339,11 @@ def _beside(theirs: Seeds, ours: Seeds, score: str) -> str:
     return text if same else f"{text} (seed {', '.join(map(str, both))}; n = {rate['n']})"
 
 
+def between(settings: Report) -> str:
+    """Return the times that proposals are noised to, as `0.5 to 0.2`."""
+    return f"{settings.get('t_max', 1):g} to {settings.get('t_min', 0):g}"
+
+
 def show_times(results: Results) -> str:
     """Show samplers between other times beside the same ones on the usual grid, and EM decay; then the pictures."""
     rows = []
@@ -350,9 +355,19 @@ def show_times(results: Results) -> str:
             usual = [o for o in alike if (o["rule"], o["settings"]) == (r["rule"], rest)]
             decay = [o for o in alike if o["rule"] == "em-decay" and not sampler(o)]
             beside = [share(results.use(max(some, key=size))["validity"]) if some else "-" for some in (usual, decay)]
-            times = f"{r['settings'].get('t_max', 1):g} to {r['settings'].get('t_min', 0):g}"
             found = [share(r["validity"]), share(r["uniqueness"]), *beside]
-            rows.append([name, r["regime"], r["rule"], str(r["steps"]), times, *found, str(r["count"]), str(r["seed"])])
+            rows.append(
+                [
+                    name,
+                    r["regime"],
+                    r["rule"],
+                    str(r["steps"]),
+                    between(r["settings"]),
+                    *found,
+                    str(r["count"]),
+                    str(r["seed"]),
+                ]
+            )
     head = ["model", "regime", "rule", "steps", "times", "valid", "of these different", "times 1 to 0", "EM decay", "n"]
     measured = section(results, "times", [*head, "seed"], rows)
     return "\n\n".join([measured, *_chosen_times(results), show_pictures(results, "", TIMES)])
@@ -365,9 +380,10 @@ def _chosen_times(results: Results) -> list[str]:
         if "t_max" in r["best"]:
             results.use(r)
             tried = {(row["t_max"], row["t_min"]): f"{row['validity']:.3f}" for row in r["grid"]}
-            best = r["best"]["t_max"], r["best"]["t_min"]
-            lead = [r["model"], r["regime"], r["rule"], str(r["steps"]), f"{best[0]:g} to {best[1]:g}", tried[best]]
-            rows.append([*lead, tried.get((1.0, 0.0), "-"), str(len(tried)), str(r["count"])])
+            lead = [r["model"], r["regime"], r["rule"], str(r["steps"]), between(r["best"])]
+            rows.append(
+                [*lead, f"{r['best']['validity']:.3f}", tried.get((1.0, 0.0), "-"), str(len(tried)), str(r["count"])]
+            )
     head = ["model", "regime", "rule", "steps", "times", "valid", "times 1 to 0", "settings tried", "n"]
     told = "Chosen on validation instances; the interval of the best of several leans high, so none is given:"
     return [told, as_table(head, rows)] if rows else []
@@ -398,19 +414,9 @@ def show_looped(results: Results) -> str:
             wrong = "-" if sure is None else f"{round(r['believed_wrong']['value'] * r['count'])} of {r['count']}"
             first = share(r["validity"] if sure is None else r["first_try"], 4)
             spent = f"{calls['value']:.0f}, {calls['median']:.0f}, {calls['p95']:.0f}"
-            band = f", t {marks.get('t_max', 1):g} to {marks.get('t_min', 0):g}" if {*BAND} & {*marks} else ""
-            lead = [
-                name,
-                r["regime"],
-                r["rule"] + band,
-                str(r["steps"]),
-                tries,
-                first,
-                share(r["validity"], 4),
-                wrong,
-                spent,
-            ]
-            rows.append([*lead, str(r["count"]), f"{r['device']}, {r['precision']}", steps_of(r)])
+            rule = f"{r['rule']}, t {between(marks)}" if {*BAND} & {*marks} else r["rule"]
+            lead = [name, r["regime"], rule, str(r["steps"]), tries, first, share(r["validity"], 4), wrong]
+            rows.append([*lead, spent, str(r["count"]), f"{r['device']}, {r['precision']}", steps_of(r)])
     head = ["model", "regime", "rule", "sampling steps", "tries", "first try right", "answer right", "believed, wrong"]
     head += ["calls (mean, median, 95%)", "n", "measured on", "steps"]
     return "\n\n".join([section(results, "looped", head, rows), *show_work(results, WORK)])
