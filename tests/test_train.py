@@ -876,6 +876,23 @@ def test_a_run_can_start_from_another_models_weights(tmp_path: Path) -> None:
         go(replace(from_first, network_options={**SMALL, "hidden": 8}), tmp_path / "third")
 
 
+@pytest.mark.parametrize("codec", ["bits", "embedding"])
+def test_a_run_can_start_from_a_model_with_another_codec(tmp_path: Path, codec: str) -> None:
+    """Its two ends then map our states to those of the model's own codec, and its answers back."""
+    go(MINI, tmp_path / "first")
+    _, first, _ = load_model(str(tmp_path / "first"))
+    go(replace(MINI, codec=codec, init=str(tmp_path / "first"), steps=0), tmp_path / "second")
+    config, second, _ = load_model(str(tmp_path / "second"))
+    symbols, t = torch.randint(4, (8, 16)), torch.full((8, 1, 1), 0.5)
+    table = config.build_codec().encode(torch.arange(4)[None])[0]  # a state for each of the four symbols
+    with torch.no_grad():
+        ours, answer = second(table[symbols], t), first(torch.eye(4)[symbols], t)
+        exact = answer @ table
+        middle = (table.T @ table * 16 * 64 / 4 + 16 * 64 * torch.eye(table.shape[1])).inverse()  # under unit noise
+        told = first(table[symbols] @ middle @ table.T * 16 * 64 / 4, t) @ table
+    assert (ours - told).norm() < 0.05 * exact.norm()
+
+
 CALM = {**SMALL, "dropout": 0.0}
 FORMS = {
     "simple": replace(MINI, network_options=CALM, objective="simple"),

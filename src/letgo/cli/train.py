@@ -37,7 +37,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="the run folder to write; repeat the command to resume (required, except with --dry-run)",
     )
-    add("--init", metavar="M", help="start from the weights of this model or run (default: random weights)")
+    add(
+        "--init",
+        metavar="M",
+        help="start from the weights of this model or run, which may have another codec (default: random weights)",
+    )
     data = (
         "training data: .npz, .npy, .csv(.gz), a folder, or hub (default: generated). Without PRESET a table of your "
     )

@@ -14,9 +14,10 @@ import torch
 
 from letgo.config import Config
 from letgo.errors import LetgoError
-from letgo.runs import Run, load_model
+from letgo.runs import Run
 from letgo.tasks import Problem
 from letgo.training.data import TrainingData, fingerprint
+from letgo.training.start import weights_from
 from letgo.training.team import ALONE, Team, TeamLost
 from letgo.training.trainer import Trainer
 
@@ -117,10 +118,7 @@ def _trainer(config: Config, data: TrainingData, options: Options, runs: Sequenc
     seeds = [run.config.seed for run in runs]
     trainer = Trainer.of(config, data, options.fast, seeds, runs[0].folder, options.team)
     if config.init is not None and options.team.leads and any(run.state is None for run in runs):
-        _, network, _ = load_model(config.init)
-        grown_from = getattr(config.build_model(), "grown_from", None)  # a network of another kind may do, too
-        weights: dict[str, torch.Tensor] = dict(network.named_parameters())
-        weights = weights if grown_from is None else grown_from(network)
+        weights = weights_from(config.init, config, trainer.codec)
         for model in range(len(runs)):
             for kind in ("raw", "ema"):
                 trainer.set_weights(kind, weights, f"model '{config.init}'", model)
