@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ from letgo.presets import PRESETS
 from letgo.rng import KERNEL, Noise, NoiseAhead, as_int64
 from letgo.samplers import Sampler
 from letgo.sampling import BELIEF_TIMES, Diverged, Walk, joined
+from letgo.slots import Slots
 from letgo.solver import Solver, identities, load
 from letgo.tasks import Problem
 from letgo.tune import walked
@@ -292,10 +294,8 @@ def test_until_sure_counts_every_try_as_before() -> None:
     assert torch.allclose(columns["codeword_distance"].values[:, 0], expected.to(columns["codeword_distance"].values))
 
 
-def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against each puzzle and try walked alone, whatever is in the batch; no call is made for the belief."""
-    solver, mark = load("sudoku-mini", "cpu", precision="fp32"), -0.5
-    problem, sampler, tries = some_puzzles(solver, 8), solver.sampler("resample", 8), 2
+def doubted_one_by_one(solver: Solver, problem: Problem, sampler: Sampler, tries: int, mark: float) -> list[tuple]:
+    """Walk each puzzle and try alone: its tries, calls, whether it was believed, and whether its board is valid."""
     number, columns = identities(problem), []
     for i in range(len(problem)):
         one, best, calls, tried = problem[i : i + 1], (-INF, False), 0, 0
@@ -311,18 +311,133 @@ def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeyp
                 before = board
             best, tried = max(best, (belief, bool(solver.task.validate(board, one)))), tried + 1
         columns.append((tried, calls, best[0] > mark, best[1]))
+    return columns
+
+
+def test_a_try_ends_with_the_first_board_that_the_next_proposal_believes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against each puzzle and try walked alone, whatever is in the batch; no call is made for the belief."""
+    solver, mark = load("sudoku-mini", "cpu", precision="fp32"), -0.5
+    problem, sampler, tries = some_puzzles(solver, 8), solver.sampler("resample", 8), 2
+    columns = doubted_one_by_one(solver, problem, sampler, tries, mark)
     monkeypatch.setattr(
         Solver, "tuning", lambda self, rule, regime=None: {"best": {"sure": -9.0, "sure_early": mark}, "steps": 8}
     )
     assert len({tried for tried, *_ in columns}) > 1
     assert min(calls for _, calls, *_ in columns) < 8
-    numbered, names = replace(problem, number=number), ("tries_per_instance", "calls_per_instance", "believed")
+    numbered = replace(problem, number=identities(problem))
+    names = ("tries_per_instance", "calls_per_instance", "believed")
     for batch in (3, 8):
         found = until_sure(solver, numbered, sampler, tries, Doubt(mark, True), 3, batch)
         told = zip(*(found[name].values[:, 0].tolist() for name in (*names, "validity")), strict=True)
         assert [*told] == columns
     answers = solver.solve(problem, rule="resample", tries=tries, seed=3, verify=False)
     assert [(a.tries, a.calls, a.belief > mark, a.solved) for a in answers] == columns
+
+
+def padding(kind: str) -> Solver:
+    """Return a solver whose engine pads a batch to its full size."""
+    solver = load("sudoku-mini", "cpu", fast=False)
+    if kind == "graph":
+        solver.engine = solver.sample_engine = Graph(solver.network, solver.path, CPU, "fp32", compiled=False)
+    else:
+        solver.engine.smaller = lambda whole, size, left, cells: size
+    return solver
+
+
+def run_all(slots: Slots) -> list[int]:
+    """Settle all puzzles; return the size of each batch that went through the network."""
+    sizes: list[int] = []
+    hook = slots.solver.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    for _ in slots.run():
+        pass
+    hook.remove()
+    return sizes
+
+
+@pytest.mark.parametrize("kind", ["graph", "plain"])
+@pytest.mark.parametrize("doubting", [False, True])
+def test_tries_that_run_ahead_change_no_answer(kind: str, doubting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight puzzles, five tries each: a batch of 5 is full at first and runs ahead at its end, one of 40 at once."""
+    solver, mark, tries, steps = padding(kind), -0.5, 5, 6 if doubting else 3
+    table = {"best": {"sure": None, "sure_early": mark}, "steps": steps}
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule, regime=None: table)
+    problem, rule = some_puzzles(solver, 8), "resample" if doubting else "ddpm"
+    how = {"rule": rule, "steps": steps, "tries": tries, "verify": not doubting, "seed": 3 if doubting else 1}
+    alone, ahead = solver.solve(problem, batch=1, **how), 0
+    if doubting:
+        expected = doubted_one_by_one(solver, problem, solver.sampler(rule, steps), tries, mark)
+        assert [(a.tries, a.calls, a.belief > mark, a.solved) for a in alone] == expected
+    else:
+        assert told(alone) == one_by_one(solver, problem, solver.sampler(rule, steps), tries, True)
+    assert len({answer.tries for answer in alone}) > 2
+    for batch in (40, 12, 5):
+        slots = solver.slots(problem, batch=batch, **how)
+        sizes, answers = run_all(slots), slots.ledger.answers(solver.task)
+        assert [(a.board, a.solved, a.tries, a.calls) for a in answers] == [
+            (a.board, a.solved, a.tries, a.calls) for a in alone
+        ]
+        beliefs = torch.tensor([[a.belief or 0.0, b.belief or 0.0] for a, b in zip(answers, alone, strict=True)])
+        torch.testing.assert_close(beliefs[:, 0], beliefs[:, 1], atol=2e-4, rtol=1e-3)
+        assert slots.rows == sum(sizes)
+        ahead += int((slots.begun - slots.ledger.tries).sum())
+        if batch == 40:  # all tries of all puzzles at once
+            assert len(sizes) <= steps < max(answer.calls for answer in answers)
+    assert ahead > 8  # tries that were begun and do not count
+
+
+@pytest.mark.parametrize("kind", ["graph", "plain"])
+def test_a_puzzle_that_is_never_settled_takes_a_few_rounds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three puzzles, eight tries of four steps: in twelve rows two rounds, in three rows eight."""
+    solver = padding(kind)
+    monkeypatch.setattr(Solver, "tuning", lambda self, rule, regime=None: {"best": {"sure_early": 1.0}, "steps": 4})
+    problem, found = some_puzzles(solver, 3), []
+    for batch, calls in ((12, 8), (3, 32)):
+        slots = solver.slots(problem, "resample", tries=8, verify=False, batch=batch)
+        assert run_all(slots) == [batch] * calls
+        assert (slots.ledger.tries.tolist(), slots.ledger.calls.tolist()) == ([8] * 3, [32] * 3)
+        found.append(told(slots.ledger.answers(solver.task)))
+    assert [each[:4] for each in found[0]] == [each[:4] for each in found[1]]
+
+
+@pytest.mark.fast
+def test_free_rows_go_to_the_puzzles_with_the_fewest_tries() -> None:
+    solver = padding("plain")
+    slots = solver.slots(some_puzzles(solver, 4), "ddpm", steps=4, tries=5, batch=8)
+    slots.begun[:] = slots.ledger.tries[:] = torch.tensor([4, 1, 0, 5])
+    who, attempt = slots.begin(torch.tensor([], dtype=torch.long), torch.tensor([0, 1, 2]))
+    assert [*zip(who.tolist(), attempt.tolist(), strict=True)] == [
+        (0, 4), (1, 1), (2, 0), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)
+    ]  # fmt: skip
+    assert slots.begun.tolist() == [5, 4, 4, 5]
+    who, attempt = slots.begin(who[1:], torch.tensor([1, 2]))  # tries of both are on their way
+    assert (who.tolist(), attempt.tolist()) == ([1], [4])
+    assert (
+        solver.slots(some_puzzles(solver, 4), "ddpm", tries=5, batch=3)
+        .begin(torch.arange(0), torch.arange(3))[1]
+        .tolist()
+        == [0] * 3
+    )
+
+
+def test_a_batch_shrinks_to_a_size_that_is_built_when_all_tries_are_begun() -> None:
+    solver = padding("graph")
+    problem, how = some_puzzles(solver, 12), {"rule": "ddpm", "steps": 6, "tries": 3}
+    expected = told(solver.solve(problem, batch=1, **how))
+    solver.solve(problem, batch=8, **how)
+    slots = solver.slots(problem, batch=16, **how)
+    sizes = run_all(slots)
+    assert sizes == sorted(sizes, reverse=True)
+    assert {*sizes} == {16, 8, 1}
+    assert told(slots.ledger.answers(solver.task)) == expected
+
+
+def test_only_tries_that_count_cost_time() -> None:
+    solver = padding("plain")
+    slots = solver.slots(some_puzzles(solver, 2), "ddpm", steps=3, tries=6, batch=12)
+    started = time.perf_counter()
+    sizes, elapsed = run_all(slots), time.perf_counter() - started
+    assert slots.rows == 12 * len(sizes)
+    assert 0.3 * elapsed < float(slots.ledger.seconds.sum()) < elapsed
 
 
 def test_what_a_network_answers_where_a_clue_is_changes_no_board(monkeypatch: pytest.MonkeyPatch) -> None:

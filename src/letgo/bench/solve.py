@@ -97,6 +97,7 @@ def summary(report: dict[str, Any]) -> str:
             f"{report['rebuilt']}",
             f"solved {solved['value']:.4f} [{solved['low']:.4f}, {solved['high']:.4f}], believed and wrong "
             f"{report['believed_wrong']}; {report['calls_per_puzzle']:.1f} calls and {report['tries_per_puzzle']:.2f} "
-            f"tries a puzzle; {report['rows_per_puzzle']:.1f} boards through the network a puzzle, with padding",
+            f"tries a puzzle; {report['rows_per_puzzle']:.1f} boards through the network a puzzle, with "
+            "padding and tries in vain",
         ]
     )

@@ -186,6 +186,7 @@ class Step:
 
     def __init__(self, work: Callable[[], None], buffers: Buffers):
         self.work, self.buffers, self.owner = work, buffers, object()
+        self.sampler: Sampler | None = None  # whose times and numbers the buffers have
 
     def capture(self, pool: Any) -> None:
         for _ in range(WARM_STEPS):
@@ -194,12 +195,15 @@ class Step:
 
     def load(self, sampler: Sampler, clues: Clues, noise: Noise, context: Tensor | None) -> None:
         """Write a run's inputs, all but the state, to the buffers."""
-        b, times = self.buffers, checked_grid(sampler.times())
-        sigmas, spread = numbers_of(sampler.build(), times)
-        b.times[: len(times)].copy_(times)
-        b.sigmas[: len(sigmas)].copy_(sigmas)
-        b.spread.fill_(spread)
-        b.lead.fill_(sampler.lead)
+        b = self.buffers
+        if sampler != self.sampler:
+            times = checked_grid(sampler.times())
+            sigmas, spread = numbers_of(sampler.build(), times)
+            b.times[: len(times)].copy_(times)
+            b.sigmas[: len(sigmas)].copy_(sigmas)
+            b.spread.fill_(spread)
+            b.lead.fill_(sampler.lead)
+            self.sampler = sampler
         b.values.copy_(clues.values)
         b.given.copy_(clues.given)
         b.seed.copy_(as_int64(noise.seed))
@@ -341,7 +345,7 @@ class GraphSlots(Slots):
             captured.owner = self.mine
         with torch.no_grad():
             captured.work()
-        captured.check()
-        memory = None if buffers.memory is None else buffers.memory.clone()
+        memory, x0_hat = None if buffers.memory is None else buffers.memory.clone(), buffers.x0_hat.clone()
         self.walk = Walk(buffers.x.clone(), memory, buffers.done.clone())
-        return buffers.x0_hat.clone()
+        captured.check()  # the host waits here, with the copies under way
+        return x0_hat
