@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registered import small_task
 from strategies import (
+    STRANGE,
     Draw,
     fuzz,
     near_array,
@@ -33,6 +34,7 @@ from strategies import (
     written_grids,
 )
 
+import letgo.data.puzzles
 from letgo import tasks
 from letgo.cli import main
 from letgo.config import Config
@@ -47,6 +49,8 @@ from letgo.report import Report
 from letgo.runs import Run, load_model, load_state, load_weights, read_card, save_state, save_weights, write_json
 from letgo.solver import Solver
 from letgo.tasks import Problem, Task
+from letgo.tasks.latin import Latin
+from letgo.tasks.sudoku import Sudoku
 
 NINE = "sudoku 9x9"
 NAMES = [*(name for name in tasks.TASKS if name != "table"), NINE]
@@ -169,6 +173,80 @@ def test_a_file_of_puzzles_is_read_or_refused_by_its_line(name: str, data: st.Da
     words = [word for word in text.split("\n") if word]
     with refused_by("puzzle"):  # the same as words of the command line
         parse_puzzles(gathered([(f"puzzle {i + 1}", word) for i, word in enumerate(words)], task), task)
+
+
+def read_or_fault(read: Callable[[list[tuple[str, str]], Task], Problem], texts: list[str], task: Task) -> Any:
+    try:
+        problem = read([(f"puzzle {i}", text) for i, text in enumerate(texts, start=1)], task)
+    except LetgoError as fault:
+        return str(fault)
+    tensors = (problem.solution, problem.given)
+    return [(tensor.tolist(), tensor.dtype, tensor.shape) for tensor in tensors], problem.context, problem.number
+
+
+def one_by_one(texts: list[tuple[str, str]], task: Task) -> Problem:
+    problems = list[Problem]()
+    for where, text in texts:
+        try:
+            problems.append(task.parse(text))
+        except LetgoError as fault:
+            raise LetgoError(f"{where}: {fault}") from None
+    return Problem.cat(problems)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@fuzz(60)
+@given(data=st.data())
+def test_many_puzzles_are_read_or_refused_as_each_alone_is(name: str, data: st.DataObject) -> None:
+    task, plain = task_of(name), puzzles(name)
+    signs = st.sampled_from([*BLANKS, *BLANKS, *"12345679aAgG,| \t\n+=²１ß│\udc80"])
+    any_cells = st.lists(signs, min_size=task.cells, max_size=task.cells).map("".join)
+    grids = plain.flatmap(lambda cells: written_grids(cells, task.grid_row))
+    texts = data.draw(st.lists(st.one_of(plain, plain, near_text(plain), any_cells, grids), min_size=1, max_size=6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(letgo.data.puzzles, "AT_ONCE", data.draw(st.integers(1, 6)))
+        assert read_or_fault(parse_puzzles, texts, task) == read_or_fault(one_by_one, texts, task)
+
+
+@pytest.mark.parametrize("task", [*map(Latin, (2, 9, 10, 33, 34, 35)), *map(Sudoku, (2, 3, 4))])
+@pytest.mark.parametrize("place", ["row", "column", "box", "end"])
+def test_every_character_is_read_by_the_table_as_by_itself(task: Task, place: str) -> None:
+    """It shares a line or a box with a clue, so that some clash, or is one too many."""
+    side, strange = task.grid_row, [sign for sign in STRANGE if len(sign) == 1]
+    at = {"row": 1, "column": side, "box": side + 1, "end": task.cells}[place]
+    texts = ["1".ljust(at, ".") + c + "." * (task.cells - at - 1) for c in [*map(chr, range(256)), *strange]]
+    read = [read_or_fault(parse_puzzles, [text], task) for text in texts]
+    assert read == [read_or_fault(one_by_one, [text], task) for text in texts]
+    plain = [t for t, found in zip(texts, read, strict=True) if not isinstance(found, str) and len(t) == task.cells]
+    assert [text for text in texts if task.parse_all([text]) is not None] == plain
+    assert bool(plain) == (place != "end")
+
+
+def test_a_character_too_few_is_not_made_up_for_by_the_next_text() -> None:
+    with pytest.raises(LetgoError, match="puzzle 1: expected 16 cells, got 15"):
+        parse_puzzles([("puzzle 1", "." * 15), ("puzzle 2", "." * 17)], Sudoku(2))
+
+
+def test_a_class_that_reads_otherwise_is_asked_for_every_text() -> None:
+    class Backwards(Sudoku):
+        def parse(self, text: str) -> Problem:
+            return super().parse(text[::-1])
+
+    task, text = Backwards(2), "1" + "." * 15
+    assert parse_puzzles([("", text)], task).given[0].nonzero().tolist() == [[15]]
+
+
+@fuzz(20)
+@given(st.sampled_from([name for name in NAMES if name not in ("connectivity", "maze")]), st.integers(0, 99))
+def test_boards_are_written_symbol_by_symbol(name: str, seed: int) -> None:
+    task, rng = task_of(name), np.random.default_rng(seed)
+    boards = torch.from_numpy(rng.integers(task.symbols, size=(seed % 4, task.cells)))
+    letters, marks = task.look.letters, torch.from_numpy(rng.random(boards.shape) < 0.5)
+    for each in (boards, boards.int()):
+        assert task.format(each, Problem(each, marks)) == ["".join(letters[s] for s in row) for row in boards.tolist()]
+        rows = zip(boards.tolist(), marks.tolist(), strict=True)
+        expected = ["".join(letters[s] if clue else "." for s, clue in zip(*row, strict=True)) for row in rows]
+        assert task.format_clues(Problem(each, marks)) == expected
 
 
 # Data

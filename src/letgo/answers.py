@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -26,10 +27,15 @@ class Answer:
     seconds: float
     belief: float | None = None  # the self-likelihood of the choice, where the network chose among tries
     model: str | None = None  # the model that took over from the first one
-    symbols: Symbols | None = field(default=None, repr=False, compare=False)  # of the board, a batch of 1
+    row: Int[np.ndarray, "cells"] | None = field(default=None, repr=False, compare=False)  # the board's symbols
+
+    @property
+    def symbols(self) -> Symbols | None:
+        """Return the board as a batch of 1."""
+        return None if self.row is None else torch.from_numpy(self.row)[None]
 
     def as_dict(self) -> dict[str, Any]:
-        values, more = {name: value for name, value in vars(self).items() if name != "symbols"}, ("belief", "model")
+        values, more = {name: value for name, value in vars(self).items() if name != "row"}, ("belief", "model")
         return {name: value for name, value in values.items() if name not in more or value is not None}
 
     def after(self, first: Answer, model: str) -> Answer:
@@ -93,7 +99,7 @@ class Ledger:
             self.calls[rows].tolist(),
             self.seconds[rows].tolist(),
             self.belief[rows].tolist(),
-            boards.split(1),
+            boards.cpu().numpy(),
             strict=True,
         )
         return [
@@ -105,7 +111,7 @@ class Ledger:
                 calls,
                 round(seconds, 4),
                 round(belief, 4) if self.choosing else None,
-                symbols=symbols if solved else None,
+                row=row if solved else None,
             )
-            for puzzle, solved, board, tries, calls, seconds, belief, symbols in columns
+            for puzzle, solved, board, tries, calls, seconds, belief, row in columns
         ]

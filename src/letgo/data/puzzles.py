@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from letgo.data.files import FilePath, lines_of, open_bytes, place
 from letgo.errors import LetgoError
 from letgo.tasks.task import Problem, Task
 
 BOM = b"\xef\xbb\xbf"
+AT_ONCE = 1024  # texts parsed together, or each by itself where one of them is no plain line
 CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # what no text holds; tabs and line ends are no fault
 
 
@@ -53,17 +55,25 @@ def gathered(lines: Iterable[tuple[str, str]], task: Task) -> list[tuple[str, st
 def parse_puzzles(texts: Iterable[tuple[str, str]], task: Task) -> Problem:
     """Return one puzzle or more as one batch; each text comes with the place that a fault names."""
     problems: list[Problem] = []
-    for where, text in texts:
-        try:
-            problems.append(task.parse(text))
-        except LetgoError as fault:
-            raise LetgoError(f"{where}: {fault}") from None
-        first, last = (problem.solution.shape[1] for problem in (problems[0], problems[-1]))
-        if first != last:  # one tensor holds them all
-            raise LetgoError(f"{where}: {last} cells after puzzles of {first}; one size at a time")
+    rest = iter(texts)
+    while some := list(islice(rest, AT_ONCE)):
+        together = task.parse_all([text for _, text in some])
+        for where, problem in _each_parsed(some, task) if together is None else [(some[0][0], together)]:
+            problems.append(problem)
+            first, last = (problem.solution.shape[1] for problem in (problems[0], problems[-1]))
+            if first != last:  # one tensor holds them all
+                raise LetgoError(f"{where}: {last} cells after puzzles of {first}; one size at a time")
     if not problems:
         raise LetgoError("no puzzles in it; expected one per row")
     return Problem.cat(problems)
+
+
+def _each_parsed(texts: Iterable[tuple[str, str]], task: Task) -> Iterator[tuple[str, Problem]]:
+    for where, text in texts:
+        try:
+            yield where, task.parse(text)
+        except LetgoError as fault:
+            raise LetgoError(f"{where}: {fault}") from None
 
 
 def _lines(path: FilePath) -> Iterator[tuple[int, str]]:

@@ -17,7 +17,7 @@ from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
 from letgo.tasks.latin import fill_or_restart
 from letgo.tasks.task import Look, Problem, Task
-from letgo.tasks.text import bare_cells, framed, read_cells
+from letgo.tasks.text import bare_cells, framed, read_cells, write_cells
 
 COLUMNS = "abcdefghijklmnopqrstuvwxyz"
 LISTED = 14  # the largest board whose solutions are all listed, and the only one with a training split
@@ -85,7 +85,7 @@ class Queens(Task):
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
         if self.size > len(COLUMNS):
             raise LetgoError(f"{self.size} queens have no text form: columns are a to z; choose 26 or fewer")
-        return ["".join(COLUMNS[column] for column in board) for board in boards.tolist()]
+        return write_cells(boards, COLUMNS)
 
     def draw(self, board: Symbols, problem: Problem) -> str:
         """Draw a chess board, clues in brackets, stars around queens that attack each other: `[Q] . *Q*`."""

@@ -109,8 +109,14 @@ class Task(ABC):
 
     def format_clues(self, problem: Problem) -> list[str]:
         """Write the puzzles without their answers: by default '.' for a blank, of one character per cell."""
-        rows = zip(self.format(problem.solution, problem), problem.given.tolist(), strict=True)
-        return ["".join(c if clue else "." for c, clue in zip(*row, strict=True)) for row in rows]
+        text = "".join(self.format(problem.solution, problem))
+        letters = np.frombuffer(bytearray(text, "utf-32-le"), "<u4").reshape(problem.given.shape)
+        letters[~problem.given.cpu().numpy()] = ord(".")
+        return cut(letters.tobytes().decode("utf-32-le"), letters.shape[1])
+
+    def parse_all(self, texts: Sequence[str]) -> Problem | None:
+        """Return what `parse` reads in these texts, all at once; None where it has to look at each or refuses one."""
+        return None
 
     # A task that draws its own instances has these two; all others come from files.
 
@@ -210,6 +216,11 @@ class Task(ABC):
             between = re.findall(r"\W+", lines[0].strip())
             return [each[0] for each in words], between[0] if len({*between}) == 1 else ""
         return [str(symbol) for symbol in range(self.symbols)], ""
+
+
+def cut(text: str, width: int) -> list[str]:
+    """Return the lines of a text that has nothing between them."""
+    return [text[start : start + width] for start in range(0, len(text), width)]
 
 
 def identities(problem: Problem) -> Int[Tensor, "batch"]:

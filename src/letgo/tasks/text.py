@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from letgo.errors import LetgoError
 from letgo.shapes import CellMask, Symbols
-from letgo.tasks.task import Problem, Task
+from letgo.tasks.task import Problem, Task, cut
 
 ALPHABET = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BLANKS = ".0_*-xX"  # where they are no symbols
@@ -65,6 +65,21 @@ def _codes(letters: str) -> dict[str, int]:
     """Return what a character stands for: a symbol's number, or -1 for a blank."""
     forms = {form: code for code, letter in enumerate(letters) for form in (letter, letter.lower(), letter.upper())}
     return dict.fromkeys(BLANKS, -1) | forms
+
+
+@lru_cache
+def _codes_of_bytes(letters: str) -> np.ndarray:
+    """Return the same as a table of ASCII, with -2 for what is no cell."""
+    table = np.full(128, -2)
+    for char, code in _codes(letters).items():
+        table[ord(char)] = code
+    return table
+
+
+def write_cells(boards: Symbols, letters: str) -> list[str]:
+    """Write each board in one line, a symbol as its letter."""
+    lines = np.frombuffer(letters.encode(), np.uint8)[boards.cpu().numpy()]
+    return cut(lines.tobytes().decode(), boards.shape[1])
 
 
 def place(cell: int, columns: int) -> str:
@@ -131,9 +146,24 @@ class Square(Task):
         refuse_clashes(problem, self.units, self.symbols)
         return problem
 
+    def parse_all(self, texts: Sequence[str]) -> Problem | None:
+        """Read texts of nothing but cells by a table; others are for `parse`, as are all where a class has its own."""
+        line, letters = "".join(texts), ALPHABET[: self.symbols]
+        if type(self).parse is not Square.parse or not line.isascii() or {*map(len, texts)} != {self.cells}:
+            return None
+        boards = _codes_of_bytes(letters)[np.frombuffer(line.encode(), np.uint8)].reshape(-1, self.cells)
+        given = boards >= 0
+        row, cell = given.nonzero()
+        for unit_of in self.units:
+            filled = np.zeros((len(texts), self.symbols, self.symbols), dtype=bool)  # [board, unit, symbol]
+            filled[row, unit_of[cell], boards[row, cell]] = True
+            if filled.sum() < len(cell):  # two clues clash
+                return None
+        return None if (boards < -1).any() else Problem(torch.from_numpy(boards.clip(0)), torch.from_numpy(given))
+
     def hint(self, text: str) -> str:
         """Return what a fault adds for this text."""
         return ""
 
     def format(self, boards: Symbols, problem: Problem) -> list[str]:
-        return ["".join(ALPHABET[symbol] for symbol in board) for board in boards.tolist()]
+        return write_cells(boards, ALPHABET)
