@@ -534,6 +534,7 @@ EXPERIMENTS = {
             "fig16",
             "Figures 16 and 17: a Sudoku of handwritten digits on its way",
             Picture("trajectory", ("mnist-sudoku-baseline",)),
+            Picture("trajectory", ("sudoku-digits-baseline",)),  # of 8x8 pixels, shipped
         ),
         figure("fig9", "Figure 9: the weight of the simple loss", Picture("curves", FIG9)),
         figure("fig10", "Figure 10: ways of training", Picture("curves", FIG10)),
