@@ -250,8 +250,6 @@ def test_figures_of_ones_own_runs_show_those_that_are_there_and_name_the_rest(
     [
         ("fig9", "baseline: no weights of it are shipped; name a folder of runs with --models; `letgo train "),
         ("fig10", "`letgo train sudoku-baseline --steps 100000 --keep 20000,60000,100000 --out runs/baseline`"),
-        ("fig16", "`letgo train mnist-sudoku-baseline --digits FOLDER --out runs/mnist-sudoku-baseline`"),
-        ("fig17", "fig16: nothing to measure"),
     ],
 )
 def test_where_no_model_is_at_hand_one_line_says_what_trains_it(

@@ -103,13 +103,13 @@ def test_the_line_that_trains_a_model_again_gives_its_configuration(capsys: pyte
 
 
 def test_the_lines_that_made_a_model_follow_from_one_another() -> None:
-    """Pasted in order they end in the model's own run: what one starts from, another before it has made."""
+    """Pasted in order they end in the model's own run: what one starts from, another before it has made, or is shipped."""
     for name in shipped():
         made: list[str] = []
         for line in read_json(SHIPPED / name / "card.json")["commands"]:
             words = shlex.split(line)
             given = dict(pairwise(words))
-            assert given.get("--init") in (None, *made), line
+            assert given.get("--init") in (None, *made, *shipped()), line
             out = given["--out"]
             made += [out, *(f"{out}/s{seed}" for seed in given.get("--seeds", "").split(",") if seed)]
         assert out in (f"runs/{name}", f"runs/{name}/s0"), name
