@@ -27,7 +27,7 @@ def weights_from(init: str, config: Config, codec: Codec) -> dict[str, Tensor]:
     task, plain = config.build_task(), type(mine) is type(network) is Transformer
     if theirs.codec != config.codec and plain and theirs.build_task().symbols == task.symbols:
         boards = torch.randint(task.symbols, (BOARDS, task.cells), generator=torch.Generator().manual_seed(0))
-        weights |= translated(weights, *(_states(c, boards) for c in (theirs.build_codec(folder, "train"), codec)))
+        weights |= translated(weights, *(_states(c, boards) for c in (theirs.build_codec(folder, "valid"), codec)))
     return weights
 
 
