@@ -103,7 +103,7 @@ def test_the_line_that_trains_a_model_again_gives_its_configuration(capsys: pyte
 
 
 def test_the_lines_that_made_a_model_follow_from_one_another() -> None:
-    """Pasted in order they end in the model's own run: what one starts from is shipped, or another before it made it."""
+    """Pasted in order they end in the model's own run: what one starts from is shipped or made before it."""
     for name in shipped():
         made: list[str] = []
         for line in read_json(SHIPPED / name / "card.json")["commands"]:
